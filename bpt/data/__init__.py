@@ -1,1 +1,1 @@
-"""Data sets: sources (one file a format), the order of samples, what is done to them, reading ahead."""
+"""Data sets: sources (one file for each format), the order of samples, transforms, and prefetching."""

@@ -1,4 +1,4 @@
-"""Listed images and the objects in them as an LMDB, as convert_annoset of SSD's Caffe writes it."""
+"""Converts listed images and their objects to an LMDB, as convert_annoset of SSD's Caffe does."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ NO_LABEL = -1
 
 @dataclass(frozen=True)
 class Annotations:
-    """The kind and the format of a list's entries beside the image.
+    """The kind and the format of the annotations in a list of images.
 
     Attributes:
-        kind: "detection": the path of a file of its objects; "classification": a label.
-        written: how such files are written, a key of KINDS.
-        label_map: a LabelMap, by which classes have numbers; "txt" and labels need none.
-        check_label: refuse a label map with one label for two names.
+        kind: "detection": each line names a file with the image's objects; "classification": it has a label.
+        written: the format of these files, a key of KINDS.
+        label_map: the file of a LabelMap, which numbers the classes; "txt" and labels need none.
+        check_label: whether to refuse a label map that has one label for two names.
     """
 
     kind: str = "detection"
@@ -54,7 +54,7 @@ class Annotations:
             if found not in known:
                 raise UsageError(f'--{flag} takes one of {", ".join(known)}, found "{found}"')
         if self.kind == "detection" and self.written != "txt" and not self.label_map:
-            raise UsageError(f"--label_type {self.written} needs --label_map_file, by which classes have numbers")
+            raise UsageError(f"--label_type {self.written} needs --label_map_file, which numbers the classes")
 
 
 def convert_annoset(
@@ -67,11 +67,14 @@ def convert_annoset(
 ) -> tuple[int, int]:
     """Write the images that the file ``listed`` names, and the objects in them, to the LMDB ``target``.
 
-    The first image with a box that reaches beyond it, or is turned round, is told; all are kept, as in SSD's Caffe.
-    See ``write_listed`` for what is returned.
+    As in SSD's Caffe, boxes that reach beyond their image or have exchanged corners are kept; the first is reported.
+
+    Returns:
+        As ``write_listed``: how many images were written, and how many could not be read.
 
     Raises:
-        FileError: the list or the label map is wrong, too, or a class is not in that.
+        FileError: the list or the label map is wrong, a class is not in the map, or as in ``write_listed``.
+        DataError, WriteError: as in ``write_listed``.
     """
     if annotations.kind == "classification":
         labels = labelled_images(root, listed, wanted)
@@ -82,7 +85,7 @@ def convert_annoset(
     def record(sample: _Annotated) -> pb.AnnotatedDatum:
         if not odd and _is_odd(sample.objects):
             odd.append(sample.key)
-            tell(f"{root}{sample.key}: has a box that reaches beyond the image, or is turned round")
+            tell(f"{root}{sample.key}: has a box that reaches beyond the image, or has exchanged corners")
         return annotate(image_datum(root, sample.key, sample.image, NO_LABEL, wanted), sample.objects)
 
     return write_listed(source, root, target, wanted, record, tell)
@@ -105,7 +108,7 @@ class _Annotated(NamedTuple):
 
 
 class _AnnotatedFiles:
-    """The images of a list of lines "image annotation", both below ``root``."""
+    """The images of a list with lines "image annotation"; both paths start at ``root``."""
 
     def __init__(self, path: str, root: str, annotations: Annotations, wanted: ImageConversion) -> None:
         import_pillow()
@@ -125,7 +128,7 @@ class _AnnotatedFiles:
         return len(self._entries)
 
     def read(self, index: int) -> _Annotated:
-        """Image ``index``; a DataError names the list, the line and the file if it cannot be used."""
+        """Return image ``index``; raise a DataError that names list, line and file if it cannot be used."""
         name, annotation, number = self._entries[index]
         read = name
         try:

@@ -1,4 +1,4 @@
-"""AnnotatedDatum, the record of SSD's databases: an image, and the objects in it as boxes."""
+"""AnnotatedDatum, the record of SSD's databases: an image with the boxes of its objects."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from bpt.data.lmdb_file import DatumRecord, LmdbSource
 from bpt.data.source import Image
 
 Objects = NDArray[np.float32]
-"""Rows (label, instance, xmin, ymin, xmax, ymax, difficult), boxes in parts of the image: (G, 7)."""
+"""Rows (label, instance, xmin, ymin, xmax, ymax, difficult) with boxes as fractions of the image: (G, 7)."""
 COLUMNS = 7
 BOX = slice(2, 6)
 
 
 class AnnotatedSample(NamedTuple):
-    """One record; ``key`` is its name in messages, ``label`` that of its Datum."""
+    """A record; ``key`` names it in messages, and ``label`` is the label of its Datum."""
 
     key: str
     image: Image
@@ -32,7 +32,7 @@ class AnnotatedSample(NamedTuple):
 
 
 def is_annotated(record: bytes) -> bool:
-    """Return whether a record has the form of an AnnotatedDatum: a Datum is in it."""
+    """Return whether a record has the form of an AnnotatedDatum, which contains a Datum."""
     try:
         return pb.AnnotatedDatum.FromString(record).HasField("datum")
     except DecodeError:
@@ -40,17 +40,17 @@ def is_annotated(record: bytes) -> bool:
 
 
 def decode_annotated(record: bytes, channels: int | None = None) -> tuple[Image, float, Objects]:
-    """Return the image, its label and its objects; see ``decode_datum``.
+    """Return the image of a record, its label and its objects; ``decode_datum`` describes the image.
 
     Raises:
-        DataError: not an AnnotatedDatum, its Datum cannot be used, or a box is none.
+        DataError: the record is not an AnnotatedDatum, its Datum cannot be used, or a box is not finite.
     """
     try:
         annotated = pb.AnnotatedDatum.FromString(record)
     except DecodeError:
         raise DataError("not an AnnotatedDatum, or a damaged one") from None
     if not annotated.HasField("datum"):
-        raise DataError("an AnnotatedDatum without an image; is this an LMDB of plain Datum records, for a Data layer?")
+        raise DataError("an AnnotatedDatum without an image; an LMDB of plain Datum records needs a Data layer")
     image, label = decode_datum(annotated.datum.SerializeToString(), channels)
     rows = [
         (group.group_label, one.instance_id, *_corners(one.bbox), one.bbox.difficult)
@@ -68,12 +68,12 @@ def _corners(box: pb.NormalizedBBox) -> tuple[float, float, float, float]:
 
 
 def encode_annotated(image: Image, objects: Objects) -> pb.AnnotatedDatum:
-    """Return the record of an ``image`` (C, H, W) and of its ``objects`` (G, 7), those of a label in one group."""
+    """Return the record of an ``image`` (C, H, W) and of its ``objects`` (G, 7), grouped by label."""
     return annotate(encode_datum(image, 0), objects)
 
 
 def annotate(datum: pb.Datum, objects: Objects) -> pb.AnnotatedDatum:
-    """Return the record of an image as a ``datum`` and of its ``objects`` (G, 7)."""
+    """Return the record of an image, given as a ``datum``, and of its ``objects`` (G, 7)."""
     annotated = pb.AnnotatedDatum(datum=datum, type=pb.AnnotatedDatum.BBOX)
     for label in dict.fromkeys(objects[:, 0].tolist()):
         group = annotated.annotation_group.add(group_label=int(label))
@@ -84,7 +84,7 @@ def annotate(datum: pb.Datum, objects: Objects) -> pb.AnnotatedDatum:
 
 
 class AnnotatedSource:
-    """The AnnotatedDatum records of the LMDB in the folder ``path``; see LmdbSource."""
+    """The AnnotatedDatum records of the LMDB in the folder ``path``; LmdbSource describes the arguments."""
 
     def __init__(self, path: str, *, random_access: bool = False, channels: int | None = None) -> None:
         self.path = path
@@ -97,14 +97,14 @@ class AnnotatedSource:
         return len(self._records)
 
     def begin(self, index: int) -> Callable[[], AnnotatedSample]:
-        """Read record ``index``; any thread may decode it, by calling the result."""
+        """Read record ``index``, and return a function that decodes it, which any thread may call."""
         return partial(self._sample, self._records.record(index))
 
     def read(self, index: int) -> AnnotatedSample:
         return self.begin(index)()
 
     def has_boxes(self) -> bool:
-        """Return whether the first record says that boxes belong to it."""
+        """Return whether the type of the first record's annotation is boxes."""
         record = self._records.record(0).datum
         try:
             return pb.AnnotatedDatum.FromString(record).HasField("type")

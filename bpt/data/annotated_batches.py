@@ -1,4 +1,4 @@
-"""Batches of images with the objects in them."""
+"""Batches of images with their objects."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ from bpt.base.errors import DataError, UserError
 from bpt.data.annotated import AnnotatedSample, AnnotatedSource, Objects
 from bpt.data.annotated_transform import AnnotatedTransform
 from bpt.data.batches import Batches, empty
+from bpt.data.detection.truth import ROW
 from bpt.data.prefetch import ALONE, Workers
 from bpt.data.sampler import SampleDraw, Sampler
 from bpt.data.source import Sample
 from bpt.graph.layer_spec import Shape
 from bpt.graph.share import Share
 
-ROW = 8  # numbers: the image's place in the batch, then those of its object
-
 
 class AnnotatedBatches(Batches[AnnotatedSource]):
     """Batches of (data (B, C, h, w), objects (1, 1, rows, 8)), or, without ``boxes``, of (data, label (B,)).
 
-    A row: (place of the image in this rank's share, label, instance, xmin, ymin, xmax, ymax, difficult). Without
-    objects there is one row of -1.
+    A row is (number of the image in this rank's share, label, instance, xmin, ymin, xmax, ymax, difficult). A share
+    without objects has one row of -1.
     """
 
     def __init__(
@@ -70,7 +69,7 @@ class AnnotatedBatches(Batches[AnnotatedSource]):
 
     @staticmethod
     def _rows(objects: Sequence[Objects]) -> Tensor:
-        """One behind the other, each behind the number of its image."""
+        """Return the objects of all images as rows, each with the number of its image in front."""
         count = sum(map(len, objects))
         rows = empty(1, 1, max(1, count), ROW).fill_(-1)
         if count:

@@ -26,14 +26,14 @@ _LEAST_EXPANSION = 1.01
 class AnnotatedTransform:
     """The augmentation of images with objects, in the order of SSD's Caffe.
 
-    First, the colours are distorted. The image is put into a larger one, a part that the ``samplers`` draw is cut out,
-    the part is resized, and noise is added. Last comes what Transform does: crop, mirror, mean, scale. The objects'
-    boxes follow, and ``emit_constraint`` says which of them stay when something is cut.
+    The steps are: distort the colours, put the image into a larger one, cut out a part that the ``samplers`` draw,
+    resize the part, add noise, and last Transform's crop, mirror, mean and scale. The objects' boxes follow the image.
+    ``emit_constraint`` selects the boxes that stay when a part is cut out.
 
-    What is drawn depends on (``seed``, epoch, sample) only.
+    Random choices depend only on (``seed``, epoch, sample).
 
     Raises:
-        UserError: settings that contradict each other.
+        UserError: settings contradict each other.
         FileError: ``mean_file`` cannot be used.
     """
 
@@ -53,7 +53,7 @@ class AnnotatedTransform:
             check_sampler(sampler)
 
     def infer(self, image: Shape) -> Shape:
-        """Return the shape (C, h, w) that an image of shape (C, H, W) gets, if all get one.
+        """Return the shape (C, h, w) of a transformed image of shape (C, H, W), if all images get one shape.
 
         Raises:
             UserError: the image does not fit the crop or the mean.
@@ -61,10 +61,10 @@ class AnnotatedTransform:
         return self.last.infer((image[0], *self._resizing.size) if self._resizing else image)
 
     def prepared(self, sample: AnnotatedSample, epoch: int, index: int) -> tuple[Sample, Objects]:
-        """Return what there is to crop, mirror and normalise of sample ``index`` of the source, and the objects in it.
+        """Run all steps before Transform on sample ``index`` of the source; return the image and its objects.
 
         Raises:
-            DataError: the record's pixels are no 8-bit ones, where these are needed.
+            DataError: a step needs 8-bit pixels, and the record has others.
         """
         draws = SampleDraws(self._seed, epoch, index)
         image, objects = sample.image, sample.objects
@@ -87,7 +87,7 @@ class AnnotatedTransform:
     def __call__(
         self, samples: Sequence[Sample], objects: Sequence[Objects], draw: SampleDraw, out: Batch
     ) -> list[Objects]:
-        """Transform prepared ``samples`` into ``out`` (B, C, h, w); their objects as they are in there."""
+        """Transform prepared ``samples`` into ``out`` (B, C, h, w); return their objects with transformed boxes."""
         self.last(samples, draw, out)
         tops, lefts = self.last.offsets(samples, draw)
         size = out.shape[2:]
@@ -102,7 +102,7 @@ class AnnotatedTransform:
         return bool(self._distortion or self._resizing or self._noise)
 
     def _expanded(self, image: Image, objects: Objects, draws: SampleDraws) -> tuple[Image, Objects]:
-        """Return the image at a random place in a larger one of the mean's colour, and its objects relative to that."""
+        """Return a larger image of the mean's colour with the image at a random place, and its objects in there."""
         ratio = draws.uniform(1, self._largest)
         channels, height, width = image.shape
         rows, columns = int(height * ratio), int(width * ratio)
@@ -115,14 +115,14 @@ class AnnotatedTransform:
 
 
 def _part_of(image: Image, part: Box) -> Image:
-    """Return the pixels of a ``part``; at least one."""
+    """Return the pixels of a ``part``, at least one."""
     height, width = image.shape[1:]
     left, top, right, bottom = (part.clip(0, 1) * np.array((width, height) * 2)).astype(int).tolist()
     return image[:, min(top, height - 1) : max(bottom, top + 1), min(left, width - 1) : max(right, left + 1)]
 
 
 def _window(image: Sequence[int], top: int, left: int, size: Sequence[int]) -> Box:
-    """Return a window of an image, in parts of that."""
+    """Return a window as fractions of an image."""
     height, width = image
     if tuple(image) == tuple(size):
         return WHOLE

@@ -1,4 +1,4 @@
-"""Files that say which objects are in an image: VOC's XML, JSON of SSD's scripts, and plain text."""
+"""Reads files with the objects of an image: VOC's XML, JSON of SSD's scripts, and plain text."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from bpt.data.image_source import LARGEST_LABEL
 from bpt.graph.layer_spec import Shape
 
 Labels = Mapping[str, int]
-"""Name of a class → its label."""
+"""Labels by the names of classes."""
 _LARGEST = float(np.finfo(np.float32).max)
 
 
 class _Object(NamedTuple):
-    """A class by name or number, and a box in pixels."""
+    """An object: its class as a name or a number, and its box in pixels."""
 
     kind: str | int
     xmin: float
@@ -35,7 +35,7 @@ class _Object(NamedTuple):
 
 
 class _Contents(NamedTuple):
-    """The content of an annotation file. ``size``: the (height, width) of its boxes; ``()``: that of the image."""
+    """The content of an annotation file; ``size``: (height, width) for its boxes, or ``()`` for the image's size."""
 
     objects: list[_Object]
     size: tuple[float, ...] = ()
@@ -45,11 +45,11 @@ def read_labels(path: str, check: bool = False) -> dict[str, int]:
     """Return the labels of the LabelMap at ``path``, by the names of its classes.
 
     Args:
-        check: no label may stand there twice.
+        check: whether to refuse a label that occurs twice.
 
     Raises:
-        FileError: it cannot be read; a name, or with ``check`` a label, is there twice.
-        PrototxtError: it is no such text.
+        FileError: the file cannot be read; a name, or with ``check`` a label, occurs twice.
+        PrototxtError: the file is not a LabelMap.
     """
     items = read_text(path, pb.LabelMap).message.item
     for what, found in (("name", [item.name for item in items]), ("label", [item.label for item in items])):
@@ -60,26 +60,26 @@ def read_labels(path: str, check: bool = False) -> dict[str, int]:
 
 
 def read_objects(path: str, kind: str, labels: Labels, size: Shape) -> Objects:
-    """Return the objects that the file at ``path`` tells of: (G, 7), boxes in parts of the image.
+    """Return the objects in the file at ``path``: (G, 7), with boxes as fractions of the image.
 
-    Objects of a label are numbered from 0. As in SSD's Caffe, corners are divided by width and height as they are,
-    though VOC's pixels count from 1.
+    Objects of a label are numbered from 0. As in SSD's Caffe, corners are divided by width and height without a shift,
+    although VOC counts pixels from 1.
 
     Args:
-        kind: how it is written, a key of ``KINDS``.
-        labels: what names of classes mean; "txt" has labels, and no names.
-        size: (height, width) of the image, if the file does not say them.
+        kind: the format of the file, a key of ``KINDS``.
+        labels: the labels of class names; "txt" has labels and no names.
+        size: (height, width) of the image, for a file without them.
 
     Raises:
-        DataError: it cannot be read, or is not such a file.
-        FileError: a class is none of ``labels``.
+        DataError: the file cannot be read, or has another format.
+        FileError: a class is not in ``labels``.
     """
     try:
         contents = KINDS[kind](read_bytes(path))
     except UnreadableError as error:
         raise DataError(f"{path}: {error}") from None
     except _WRONG as error:
-        raise DataError(f"{path}: is no annotation in {kind} that can be read: {_in_words(error)}") from None
+        raise DataError(f"{path}: is not a readable annotation in {kind}: {_in_words(error)}") from None
     height, width = contents.size or size
     numbers: Counter[int] = Counter()
     rows = []
@@ -130,7 +130,7 @@ def _of_json(content: bytes) -> _Contents:
     """Return the contents of an annotation file in JSON, as SSD's scripts write it.
 
     Its form is ``{"image": {"height": …, "width": …}, "annotation": [{"category_id": …, "bbox": [x, y, w, h],
-    "iscrowd": …}]}``. A class is given by its number in COCO, which is its name in the label map.
+    "iscrowd": …}]}``. The name of a class in the label map is its COCO number.
     """
     whole = json.loads(content)
     objects = []
@@ -144,7 +144,7 @@ def _of_json(content: bytes) -> _Contents:
 
 
 def _of_text(content: bytes) -> _Contents:
-    """Return a line ``label xmin ymin xmax ymax`` for each object."""
+    """Return the contents of a text with a line ``label xmin ymin xmax ymax`` for each object."""
     return _Contents(list(_lines(content)))
 
 
@@ -161,4 +161,4 @@ def _lines(content: bytes) -> Iterator[_Object]:
 
 
 KINDS: dict[str, Callable[[bytes], _Contents]] = {"xml": _of_xml, "json": _of_json, "txt": _of_text}
-"""The format of annotations."""
+"""The readers of annotation formats, by name."""

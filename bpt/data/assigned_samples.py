@@ -1,4 +1,4 @@
-"""AllocatedSampler: the stream of a computing node that has some of the samples only (BPT-CNN, section 3.3.1)."""
+"""AllocatedSampler: the stream of a computing node that has only some of the samples (BPT-CNN, section 3.3.1)."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from bpt.data.sampler import Integers, SampleDraw, Sampler
 
 
 class AllocatedSampler:
-    """The stream of ``sampler``, but only of the samples that have been allocated: at first none.
+    """The stream of ``sampler`` restricted to the allocated samples; at first there are none.
 
-    A *pass* goes once through these samples, in the order in which an epoch of ``sampler`` has them: the first pass in
-    that of the epoch in which its stream starts, the second in that of the next, and so on. The order and what is done
-    to a sample, which depends on the epoch, are thus those of one process; with all samples allocated the stream is
-    that of ``sampler``. Passes follow one another for ever, so one may read ahead, and a batch may have the end of a
-    pass and the start of the next, or many passes if the samples are fewer than a batch.
+    A *pass* contains each allocated sample once, in the order of an epoch of ``sampler``: the first pass in the order
+    of the epoch in which the stream of ``sampler`` starts, the second in that of the next epoch, and so on. So the
+    order and the transforms of samples, which depend on the epoch, are those of a single process. If all samples are
+    allocated, the stream is that of ``sampler``. Passes follow one another without end, so prefetching is possible, and
+    a batch may contain the end of a pass and the start of the next, or many passes of few samples.
 
-    What ``sampler`` skips is left out of the first pass.
+    The first pass leaves out the samples that ``sampler`` skips.
 
     Attributes:
-        size: samples of the whole source.
-        count: samples that have been allocated.
+        size: number of samples of the whole source.
+        count: number of allocated samples.
     """
 
     def __init__(self, sampler: Sampler) -> None:
@@ -32,13 +32,13 @@ class AllocatedSampler:
         self.count = 0
         self._sampler = sampler
         self._first, skipped = divmod(sampler.skip, sampler.size)  # epoch in which the stream starts
-        self._epoch = self._first  # of the pass that was under way at the last allocation
-        self._since = 0  # position of that allocation
+        self._epoch = self._first  # epoch of the pass that was under way at the last allocation
+        self._since = 0  # position of the last allocation
         self._mine = np.zeros(sampler.size, np.bool_)
-        self._gone = np.zeros(sampler.size, np.bool_)  # samples that stand before _since in that pass, or are skipped
+        self._gone = np.zeros(sampler.size, np.bool_)  # samples before _since in that pass, and skipped ones
         if skipped:
             self._gone[sampler.order(self._first)[:skipped]] = True
-        self._begin = 0  # where that pass would have begun, had it come in one piece
+        self._begin = 0  # position at which that pass would have begun if it had not been reallocated
         self._orders: dict[int, Integers] = {}
 
     def release(self, position: int, runs: Iterable[Run]) -> None:
@@ -61,18 +61,19 @@ class AllocatedSampler:
         assert self.count, "a stream has samples"
 
     def allocate(self, position: int, runs: Iterable[Run], begun: int = 0) -> None:
-        """From ``position`` of the stream on, the samples of ``runs`` belong to it, too.
+        """Add the samples of ``runs`` to the stream, from ``position`` on.
 
-        At the end of a pass the next one has all the samples. A pass that has begun, as batches reach over the end of
-        the last one, goes on with what is left of all the samples: it has each of them once.
+        If ``position`` is the end of a pass, the next pass has all the samples. If a pass has begun already, because
+        batches reach over the end of a pass, it continues with the rest of all the samples and has each of them once.
 
-        Positions before it cannot be drawn any more. The first allocation holds from the start of the stream,
-        wherever ``position`` is.
+        Earlier positions can no longer be drawn. The first allocation holds from the start of the stream, for any
+        ``position``.
 
         Args:
-            runs: positions in the order of the sampler's epoch 0, whatever it skips; none of them allocated before.
+            runs: positions in the order of the sampler's epoch 0, regardless of skipped samples; none of them has been
+                allocated before.
             begun: passes that count as done before the stream starts, for a node that joins later than others. Only
-                with the first allocation.
+                the first allocation may have it.
         """
         assert not (begun and self.count), "only a stream that has not begun can begin later"
         runs = tuple(runs)
@@ -91,7 +92,7 @@ class AllocatedSampler:
         self._changed()
 
     def indices(self, position: int, count: int) -> SampleDraw:
-        """Return what stands at ``[position, position + count)`` of the stream; epochs are those of ``sampler``."""
+        """Return the samples at ``[position, position + count)`` of the stream, with the epochs of ``sampler``."""
         assert position >= self._since and (self.count or not count), (position, count, self._since, self.count)
         epochs, samples = np.divmod(np.arange(position, position + count) - self._begin, max(self.count, 1))
         epochs += self._epoch
@@ -101,15 +102,12 @@ class AllocatedSampler:
         return SampleDraw(epochs, samples)
 
     def passes(self, position: int) -> Fraction:
-        """Return how many passes stand before ``position``: whole ones, and the part that there is of the next."""
+        """Return the number of passes before ``position``, including the fraction of the current one."""
         whole = Fraction(self._epoch - self._first)
         return whole + Fraction(position - self._begin, self.count) if self.count else whole
 
     def pass_end(self, position: int) -> int:
-        """Return where the pass ends that the sample at ``position`` belongs to.
-
-        Without samples ``position`` itself.
-        """
+        """Return the end of the pass of the sample at ``position``; without samples, return ``position``."""
         if not self.count:
             return position
         return position + self.count - (position - self._begin) % self.count
@@ -121,7 +119,7 @@ class AllocatedSampler:
         self._orders.clear()
 
     def _go_on(self, position: int) -> None:
-        """Let ``position`` be that of the last allocation."""
+        """Record ``position`` as that of the last allocation."""
         assert position >= self._since, (position, self._since)
         passes, drawn = divmod(position - self._begin, self.count)
         samples = self._order(self._epoch + passes)[:drawn]

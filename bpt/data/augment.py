@@ -1,8 +1,7 @@
-"""Augmentation of today: what is done to images of bytes before they are cropped and normalised, and after that.
+"""Modern augmentation of 8-bit images: some steps come before crop and normalisation, others after them.
 
-Each number that is drawn depends on (seed, epoch, sample) alone, so it is the same on any ranks and after a restart.
-That holds for the partner of a mix, too: it is drawn from the whole data set, by the sample that it is mixed into, and
-read as data, whatever stands in the batch.
+Each random number depends only on (seed, epoch, sample), so it is the same on any number of ranks and after a restart.
+This also holds for the partner of a mix: the sample that is mixed draws it from the whole data set, not from its batch.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from bpt.base.seeds import derive_seed
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.colour import jitter
 from bpt.data.image import resize
-from bpt.data.sampler import SampleDraw, below, hash_samples
+from bpt.data.sampler import SampleDraw, below
 from bpt.data.source import Image, Sample
 from bpt.graph.layer_spec import Shape
 
 Floats = NDArray[np.float32]
-_MOST_RATIO = 1000  # of the sides of a window
-_TRIES = 10  # to find a window within the image, as in torchvision
-_ROUNDS = 64  # of Jöhnk's method: at α = 1 each succeeds with probability 1/2, at 2, the most allowed, with 1/6
+_MOST_RATIO = 1000  # largest ratio of the sides of a window
+_TRIES = 10  # attempts to find a window within the image, as in torchvision
+_ROUNDS = 64  # rounds of Jöhnk's method: each succeeds with probability 1/2 at α = 1, and 1/6 at α = 2, the maximum
 
 
 @dataclass(frozen=True)
@@ -35,15 +34,15 @@ class Augment:
     """The settings of ``augment_param``.
 
     Attributes:
-        param: its text.
-        seed: of everything that is drawn.
+        param: the message with the settings.
+        seed: the seed of all random numbers.
     """
 
     param: pb.AugmentParameter
     seed: int
 
     def check(self) -> None:
-        """Raise a UserError if a setting makes no sense."""
+        """Raise a UserError if a setting is out of range, or ``num_classes`` is missing."""
         param = self.param
         for name, least, most in _LIMITS:
             value = getattr(param, name)
@@ -52,9 +51,9 @@ class Augment:
         for name in ("area", "erase_area", "ratio"):
             low, high = getattr(param, f"min_{name}"), getattr(param, f"max_{name}")
             if not 0 < low <= high <= (_MOST_RATIO if name == "ratio" else 1):
-                raise UserError(f"augment_param: min_{name} is {low:g} and max_{name} {high:g}; they bound no range")
+                raise UserError(f"augment_param: min_{name} is {low:g} and max_{name} {high:g}; this is not a range")
         if self.mixes and param.num_classes < 2:
-            raise UserError("augment_param: mixup and cutmix make distributions of labels; set num_classes")
+            raise UserError("augment_param: mixup and cutmix turn labels into distributions; set num_classes")
 
     @property
     def mixes(self) -> bool:
@@ -62,15 +61,15 @@ class Augment:
         return self.param.mixup > 0 or self.param.cutmix > 0
 
     def shape(self, image: Shape) -> Shape:
-        """Return the shape that an image gets before it is cropped."""
+        """Return the shape of an image before it is cropped."""
         size = self.param.resized_crop
         return (image[0], size, size) if size else image
 
     def images(self, samples: Sequence[Sample], draw: SampleDraw) -> list[Sample]:
-        """Return the samples of ``draw`` with images that are cut out, turned and coloured at random.
+        """Return the samples of ``draw`` with images that are cropped, rotated and recoloured at random.
 
         Raises:
-            DataError: an image is not of bytes.
+            DataError: an image has no 8-bit pixels.
         """
         return [
             sample._replace(image=self._image(sample, draws))
@@ -80,7 +79,7 @@ class Augment:
     def _image(self, sample: Sample, draws: NDArray[np.float64]) -> Image:
         param = self.param
         if sample.image.dtype != np.uint8:
-            raise DataError(f'record "{sample.key}" has numbers of floating point; augment_param is for bytes')
+            raise DataError(f'record "{sample.key}" has floating-point numbers; augment_param needs 8-bit pixels')
         image = cast(NDArray[np.uint8], sample.image)
         if param.resized_crop:
             top, left, height, width = self._window(image.shape[1:], draws[6:])
@@ -92,7 +91,7 @@ class Augment:
         return jitter(image, param.brightness, param.contrast, param.saturation, param.hue, draws[2:6].tolist())
 
     def _window(self, size: Sequence[int], draws: NDArray[np.float64]) -> tuple[int, int, int, int]:
-        """Top, left, height and width of a window of random area, ratio and place (torchvision: RandomResizedCrop)."""
+        """Return top, left, height and width of a window of random area, ratio and place, as RandomResizedCrop does."""
         height, width = size
         param = self.param
         low, high = math.log(param.min_ratio), math.log(param.max_ratio)
@@ -101,13 +100,13 @@ class Augment:
             shape = math.exp(low + ratio * (high - low))
             w, h = round(math.sqrt(pixels * shape)), round(math.sqrt(pixels / shape))
             if 0 < w <= width and 0 < h <= height:
-                # The digits of the area that are far behind choose the place.
+                # The low-order digits of the area's random number choose the place.
                 return int(_fine(area) * (height - h + 1)), int(_fine(ratio) * (width - w + 1)), h, w
         w, h = min(width, round(height * param.max_ratio)), min(height, round(width / param.min_ratio))
         return (height - h) // 2, (width - w) // 2, h, w
 
     def erase(self, data: Floats, draw: SampleDraw) -> None:
-        """With the probability ``erasing`` set a window of an image of ``data`` (B, C, h, w) to 0, the mean."""
+        """Set a window of each image in ``data`` (B, C, h, w) to 0, the mean, with probability ``erasing``."""
         if not self.param.erasing:
             return
         height, width = data.shape[2:]
@@ -124,19 +123,19 @@ class Augment:
     # Mixing
 
     def partners(self, draw: SampleDraw, size: int) -> NDArray[np.int64]:
-        """Return the samples, of a data set of ``size``, that those of ``draw`` are mixed with."""
-        return below(size, hash_samples(derive_seed(self.seed, "partner"), draw.epochs, draw.samples))
+        """Return the partner of each sample of ``draw``, from a data set of ``size`` samples."""
+        return below(size, draw.hashes(self.seed, "partner"))
 
     def of_partners(self) -> Augment:
-        """Return what is done to the partners: the same, with other draws."""
+        """Return the augmentation of the partners, which has the same settings and other random numbers."""
         return Augment(self.param, derive_seed(self.seed, "of partners"))
 
     def mix(self, data: Floats, others: Floats, draw: SampleDraw) -> NDArray[np.float64]:
-        """Mix ``others`` into ``data`` (B, C, h, w) of the samples of ``draw``; returns which part of each stays.
+        """Mix ``others`` into ``data`` (B, C, h, w), the samples of ``draw``; return the remaining fraction of each.
 
-        ``mixup`` ("mixup: Beyond Empirical Risk Minimization", Zhang et al., 2018): λ · x + (1 - λ) · x', λ of the
-        distribution Beta(α, α). ``cutmix`` ("CutMix", Yun et al., 2019): a box with the part 1 - λ of the area is x',
-        as far as it lies in the image. If both are set, each has one half of the samples.
+        ``mixup`` ("mixup: Beyond Empirical Risk Minimization", Zhang et al., 2018): λ · x + (1 - λ) · x' with λ drawn
+        from Beta(α, α). ``cutmix`` ("CutMix", Yun et al., 2019): a box with the fraction 1 - λ of the area comes from
+        x'; the part of the box beyond the image is cut off. If both are set, each applies to half of the samples.
         """
         param, draws = self.param, self._uniforms("mix", draw, 3)
         cuts = (draws[:, 0] < 0.5) | (param.mixup == 0) if param.cutmix else np.zeros(len(data), bool)
@@ -153,7 +152,7 @@ class Augment:
         """Return the distributions (B, classes) of mixed samples.
 
         Raises:
-            DataError: a label is no class.
+            DataError: a label is not a class.
         """
         classes = self.param.num_classes
         found = np.zeros((len(own), classes), np.float32)
@@ -165,7 +164,7 @@ class Augment:
         return found
 
     def _betas(self, alphas: NDArray[np.float64], draw: SampleDraw) -> NDArray[np.float64]:
-        """Return for each sample a number of Beta(alpha, alpha), by Jöhnk's method (1964)."""
+        """Draw a number from Beta(alpha, alpha) for each sample, by Jöhnk's method (1964)."""
         powers = self._uniforms("beta", draw, 2 * _ROUNDS) ** (1 / alphas[:, np.newaxis])
         x, sums = powers[:, ::2], powers[:, ::2] + powers[:, 1::2]
         fits = (sums > 0) & (sums <= 1)
@@ -175,8 +174,8 @@ class Augment:
         return parts
 
     def _uniforms(self, what: str, draw: SampleDraw, number: int) -> NDArray[np.float64]:
-        """So many numbers in [0, 1) for each sample: (B, number)."""
-        columns = [hash_samples(derive_seed(self.seed, what, i), draw.epochs, draw.samples) for i in range(number)]
+        """Draw ``number`` numbers in [0, 1) for each sample: (B, number)."""
+        columns = [draw.hashes(self.seed, what, i) for i in range(number)]
         uniforms: NDArray[np.float64] = (np.stack(columns, 1) >> np.uint64(11)).astype(np.float64) * 2.0**-53
         return uniforms
 
@@ -188,12 +187,12 @@ _LIMITS = (
 
 
 def _fine(number: float) -> float:
-    """Return the digits behind the first 20 bits of a number in [0, 1)."""
+    """Return a number in [0, 1) without its first 20 bits."""
     return number * 2**20 % 1
 
 
 def _cut(image: Floats, other: Floats, part: float, place: NDArray[np.float64]) -> float:
-    """Put a box of ``other`` into ``image``, with 1 - ``part`` of its area; returns the part that has stayed."""
+    """Copy a box of ``other`` with 1 - ``part`` of the area into ``image``; return the remaining part."""
     height, width = image.shape[1:]
     side = math.sqrt(1 - part)
     rows, columns = (
@@ -206,12 +205,12 @@ def _cut(image: Floats, other: Floats, part: float, place: NDArray[np.float64]) 
 
 
 def turned(image: NDArray[np.uint8], angle: float) -> NDArray[np.uint8]:
-    """``image`` (C, H, W) turned about its centre against the clock, by bilinear interpolation.
+    """Rotate ``image`` (C, H, W) about its centre, counterclockwise, by bilinear interpolation.
 
-    What comes from beyond a border is the border's pixel.
+    Pixels from beyond a border repeat the border.
 
     Args:
-        angle: in radians.
+        angle: the angle in radians.
     """
     _, height, width = image.shape
     y, x = np.mgrid[:height, :width].astype(np.float32)

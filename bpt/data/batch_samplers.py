@@ -1,4 +1,4 @@
-"""Parts of an image that are drawn for the objects in them (SSD, section 2.2, "data augmentation")."""
+"""Draws parts of an image by the objects in them (SSD, section 2.2, "data augmentation")."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bpt.data.sample_draws import SampleDraws
 
 
 def check_sampler(sampler: pb.BatchSampler) -> None:
-    """Raise a UserError, that names the field, if nothing can be drawn so."""
+    """Raise a UserError that names the field if a range of the sampler is empty."""
     own = sampler.sampler
     if not 0 < own.min_scale <= own.max_scale <= 1:
         raise UserError(f"sampler: 0 < min_scale {own.min_scale:g} ≤ max_scale {own.max_scale:g} ≤ 1 does not hold")
@@ -29,20 +29,20 @@ def check_sampler(sampler: pb.BatchSampler) -> None:
 
 
 def sampled_part(samplers: Sequence[pb.BatchSampler], objects: Objects, draws: SampleDraws) -> Box | None:
-    """One of all parts that ``samplers`` draw, each as likely; ``None``: they have found none."""
+    """Return one of all parts that ``samplers`` draw, all with the same probability; ``None`` if there is none."""
     found = np.concatenate([_parts(sampler, objects, draws) for sampler in samplers if sampler.use_original_image])
     return found[draws.below(len(found))] if len(found) else None
 
 
 def _parts(sampler: pb.BatchSampler, objects: Objects, draws: SampleDraws) -> NDArray[np.float32]:
-    """Return those that fit, at most ``max_sample`` of the ``max_trials`` that are drawn: (number, 4)."""
+    """Draw ``max_trials`` parts, and return at most ``max_sample`` that satisfy the constraint: (number, 4)."""
     parts = _drawn(sampler.sampler, sampler.max_trials, draws)
     fitting = parts[_fit(parts, objects, sampler.sample_constraint)]
     return fitting[: sampler.max_sample] if sampler.HasField("max_sample") else fitting
 
 
 def _drawn(sampler: pb.Sampler, count: int, draws: SampleDraws) -> NDArray[np.float32]:
-    """``count`` parts of the unit square: first their scale, then their ratio, as far as they fit, then their place."""
+    """Draw ``count`` parts of the unit square: first the scale, then a ratio for which they fit, then the place."""
     scale, ratio, x, y = draws.uniforms(4 * count).reshape(4, count)
     scale = sampler.min_scale + (sampler.max_scale - sampler.min_scale) * scale
     least = np.maximum(sampler.min_aspect_ratio, scale**2)
@@ -54,7 +54,7 @@ def _drawn(sampler: pb.Sampler, count: int, draws: SampleDraws) -> NDArray[np.fl
 
 
 def _fit(parts: NDArray[np.float32], objects: Objects, limits: pb.SampleConstraint) -> NDArray[np.bool_]:
-    """Return which parts have an object that keeps to all ``limits``; all, if there are none."""
+    """Return which parts have an object within all ``limits``; all parts if there are no limits."""
     if not limits.ListFields():
         return np.ones(len(parts), np.bool_)
     ones, others = torch.from_numpy(parts), torch.from_numpy(np.ascontiguousarray(objects[:, BOX]))

@@ -1,4 +1,4 @@
-"""Batches made from a source: of transformed images, and of rows."""
+"""Makes batches from a source, of transformed images or of rows."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ S = TypeVar("S", bound=Comparable)
 
 
 class Batches(ABC, Generic[S]):
-    """Called with a position of the sampler's stream, it makes this rank's share of the whole batch that starts there.
+    """Makes this rank's share of a whole batch, when called with the batch's position in the sampler's stream.
 
-    Nothing else of the batch is read.
+    It does not read the rest of the batch.
 
     Args:
-        workers: who decodes and transforms; closed together with the source. ``ALONE`` is quickest where nothing has to
-            be decoded.
+        workers: threads that decode and transform; they end when the source is closed. ``ALONE`` is the fastest choice
+            for samples that need no decoding.
 
     Attributes:
-        share: which samples of a whole batch are this rank's.
-        rotation_of_shares: when shares are rotated; ``None``: never.
-        epoch: samples of the source.
+        share: this rank's samples of a whole batch.
+        rotation_of_shares: the rule by which shares rotate; ``None``: they never do.
+        epoch: number of samples of the source.
         sampler: the order of its samples.
-        watch: tells what is not finite in the data.
-        events: where it is noted that a batch is made.
-        allocated: the stream, once only some of the samples are this process's; ``None``: all are.
+        watch: reports numbers in the data that are not finite.
+        events: the log of events, which gets one for each batch.
+        allocated: the stream if this process has only some of the samples; ``None``: it has all.
     """
 
     def __init__(self, source: S, sampler: Sampler, share: Share, workers: Workers = ALONE) -> None:
@@ -62,26 +62,26 @@ class Batches(ABC, Generic[S]):
         self.watch = FiniteWatch()
 
     def allocate(self, position: int, runs: Sequence[Run], begun: int = 0, gives: Sequence[Run] = ()) -> None:
-        """Release the samples of ``gives`` and allocate those of ``runs`` (AllocatedSampler).
+        """Release the samples of ``gives`` and allocate those of ``runs`` while no batch is being made.
 
-        No batch may be made meanwhile.
+        See AllocatedSampler.
         """
         self.allocated = self.allocated or AllocatedSampler(self.sampler)
         self.allocated.release(position, gives)
         self.allocated.allocate(position, runs, begun)
 
     def rotation(self, position: int) -> float:
-        """Return the part of the batch by which shares are rotated in the batch at ``position``."""
+        """Return the rotation of shares in the batch at ``position``, as a fraction of the batch."""
         return self.rotation_of_shares.part(position // self.share.total) if self.rotation_of_shares else 0.0
 
     def __call__(self, position: int) -> tuple[Tensor, ...]:
-        """Return the share's samples in its order: a float32 tensor for each top, with a row a sample, perhaps none."""
+        """Return the share's samples in its order: a float32 tensor for each top, with a row for each sample."""
         with self.events.during(Activity.MAKE_BATCH):
             return self._make(position)
 
     def _make(self, position: int) -> tuple[Tensor, ...]:
         runs = self.share.runs(self.share.shift(self.rotation(position)))
-        # Read in the order of the stream: no source likes to go back.
+        # Read in the order of the stream, because going back is slow for some sources.
         stream = self.allocated or self.sampler
         draws = [stream.indices(position + begin, end - begin) for begin, end in sorted(runs)]
         draw = SampleDraw(*map(np.concatenate, zip(*draws, strict=True))) if draws else stream.indices(position, 0)
@@ -91,12 +91,12 @@ class Batches(ABC, Generic[S]):
         return self._reordered(batch, len(draws[0].samples))
 
     def _reordered(self, batch: tuple[Tensor, ...], behind: int) -> tuple[Tensor, ...]:
-        """Return the first ``behind`` samples, which stand first in the stream, behind the others."""
+        """Move the first ``behind`` samples of the batch to its end."""
         return tuple(torch.cat((top[behind:], top[:behind]), out=empty(*top.shape)) for top in batch)
 
     @property
     def skipped(self) -> Set[int]:
-        """The samples of the source that others have taken the places of, so far."""
+        """The samples of the source that have been skipped and replaced by others so far."""
         return self._source.skipped if isinstance(self._source, SkippingSource) else frozenset()
 
     @property
@@ -105,7 +105,7 @@ class Batches(ABC, Generic[S]):
         return self._source.path
 
     def digest(self) -> str:
-        """Return what ranks compare to see that they read the same; see ``digest_of``."""
+        """Return the digest of the source, by which ranks check that they read the same data (``digest_of``)."""
         return digest_of(self._source)
 
     @abstractmethod
@@ -113,7 +113,7 @@ class Batches(ABC, Generic[S]):
         """Return the samples of ``draw``."""
 
     def close(self) -> None:
-        """Give the files back. The object is not used afterwards."""
+        """Close the files and end the workers; the object cannot be used afterwards."""
         self._workers.close()
         self._source.close()
 
@@ -121,11 +121,11 @@ class Batches(ABC, Generic[S]):
 class ImageBatches(Batches[Source]):
     """Batches of (data (B, C, h, w), label (B,)).
 
-    Images of another size than the last batch's give a batch of that size, as in Caffe; within a batch all must agree.
-    A share without samples is of the size that the first image of the source gets.
+    As in Caffe, batches may have different image sizes, but all images of a batch must have one size. A share without
+    samples has the size of the source's first image.
 
     Args:
-        augment: what else is done to images; if it mixes them, labels are distributions (B, classes).
+        augment: further augmentation of images; if it mixes them, labels are distributions (B, classes).
     """
 
     def __init__(
@@ -158,10 +158,10 @@ class ImageBatches(Batches[Source]):
     def _images(
         self, draw: SampleDraw, chosen: Integers, transform: Transform, augment: Augment | None
     ) -> tuple[Tensor, list[Sample]]:
-        """Return the images of the samples ``chosen``, by the random numbers of those of ``draw``; and the samples."""
+        """Return the samples ``chosen``, and their images, transformed with the random numbers of ``draw``."""
         indices = chosen.tolist()
         if self._workers.count > 1:
-            # Records are read one after the other, while workers decode those before.
+            # This thread reads records one after the other, while workers decode the previous ones.
             samples = self._workers.run(map(self._source.begin, indices))
         else:
             samples = [self._source.read(index) for index in indices]
@@ -204,15 +204,15 @@ class RowBatches(Batches[Hdf5Source]):
 
 
 def _runs(count: int, parts: int) -> list[slice]:
-    """``range(count)`` in so many parts, or fewer if there is too little."""
+    """Divide ``range(count)`` into at most ``parts`` slices."""
     ends = [count * part // parts for part in range(parts + 1)]
     return [slice(start, end) for start, end in pairwise(ends) if start < end]
 
 
 def empty(*shape: int) -> Tensor:
-    """Return a float32 tensor to fill, in pinned memory if the run uses a GPU, so that it is copied there meanwhile.
+    """Return a new float32 tensor to fill, in pinned memory if the run uses a GPU, for asynchronous copies.
 
-    A fresh one each time: the consumer may still hold the last batch.
+    It is new for each batch, because the consumer may still hold the previous one.
     """
     pinned: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     return torch.empty(shape, dtype=torch.float32, pin_memory=pinned)

@@ -1,11 +1,11 @@
-"""Checksums of a data file, at its end: of every 4 KiB of it, so that damage can be found, and found where.
+"""Checksums at the end of a data file, one for each 4 KiB, which find damage and its place.
 
-LMDBs and HDF5 files say themselves where they end. So Caffe, older versions of bpt and all other programs read them as
-before, and one that goes on writing to the file drops the list, or writes over it. Reading data for training does not
-look at it: ``bpt doctor --data`` does, once.
+LMDBs and HDF5 files record their own size. So Caffe, older versions of bpt and all other programs read them as before,
+and a program that continues to write to the file drops the list or overwrites it. Training does not check the list;
+``bpt doctor --data`` does.
 
-The list: a CRC-32 for each piece, then twice, as a turned bit may hit this, too, the same end: a name, the sizes of a
-piece and of the file without its list, and a BLAKE2b of all that.
+The list has a CRC-32 for each piece. Then follow two copies of the trailer, because a flipped bit may hit one: a name,
+the sizes of a piece and of the file without its list, and a BLAKE2b of all that.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from bpt.base.errors import FileError, WriteError
 PIECE = 4096
 """Bytes: a page of an LMDB."""
 
-_TOGETHER = 256  # pieces that are read at once
+_TOGETHER = 256  # pieces in one read
 _NAME = b"bptcrc32"
 _HEAD = struct.Struct("<8sIQ")
 _DIGEST = 16
 _END = _HEAD.size + _DIGEST
 
 Tell = Callable[[int], object]
-"""Is told how many more bytes have been looked at."""
+"""A function that gets the number of further bytes that have been checked."""
 
 
 def add_checksums(path: str | os.PathLike[str]) -> None:
-    """Let the file at ``path`` end with its checksums. Nobody may write to it meanwhile.
+    """Append checksums to the file at ``path``, while no one else writes to it.
 
     Raises:
-        WriteError: that cannot be written.
+        WriteError: they cannot be written.
     """
     try:
         with open(path, "r+b") as file:
@@ -86,7 +86,7 @@ def damaged_pieces(path: str | os.PathLike[str], tell: Tell = lambda size: None)
 
 
 def _size_of(end: bytes, whole: int) -> int | None:
-    """Return the size of the file without its list that ``end`` tells; ``None`` if it is no such end."""
+    """Return the size of the file without its list, from the trailer ``end``; ``None`` if this is not a trailer."""
     name, piece, size = _HEAD.unpack_from(end)
     pieces = -(-size // PIECE)
     fits = name == _NAME and piece == PIECE and size + 4 * pieces + 2 * _END == whole
@@ -94,11 +94,11 @@ def _size_of(end: bytes, whole: int) -> int | None:
 
 
 def _sums(file: BinaryIO, size: int, tell: Tell = lambda size: None) -> Iterator[int]:
-    """Yield the checksum of each piece of the next ``size`` bytes; of what is not there that of nothing."""
+    """Yield the checksum of each piece of the next ``size`` bytes; raise an OSError if the file is shorter."""
     while size > 0:
         content = memoryview(file.read(min(PIECE * _TOGETHER, size)))
         if not content:
-            raise OSError("it was cut while it was read")
+            raise OSError("it was truncated while it was read")
         for start in range(0, len(content), PIECE):
             yield zlib.crc32(content[start : start + PIECE])
         size -= len(content)

@@ -1,4 +1,4 @@
-"""Clips: frames of videos that a list names (C3D's), and batches of them."""
+"""Clips, which are frames of the videos in a list (C3D's format), and batches of them."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class ClipSource:
     A sample is the frames of a clip, one below the other in each channel: (channels · frames, H, W).
 
     Args:
-        root_folder: put before each path as it is.
-        frames: of a clip.
-        rate: every so many-th frame of the video is one of the clip.
-        size: (height, width) that frames are resized to; ``()`` leaves them.
+        videos: the reader of videos.
+        root_folder: the prefix of each path, joined without a slash.
+        frames: number of frames of a clip.
+        rate: step between frames: a clip has every ``rate``-th frame of the video.
+        size: (height, width) to which frames are resized; ``()`` keeps their size.
         channels: 1 or 3.
-        videos: how they are stored.
 
     Raises:
-        FileError: the list is missing, or a line is not as above.
+        FileError: the list is missing, or a line has another form.
     """
 
     def __init__(
@@ -69,7 +69,11 @@ class ClipSource:
         return len(self._entries)
 
     def read(self, index: int) -> Sample:
-        """Clip ``index``; a DataError names the list, the line and the file if it cannot be used. For any thread."""
+        """Return clip ``index``; any thread may call this.
+
+        Raises:
+            DataError: the clip cannot be used; the message names list, line and file.
+        """
         video, first, label, number = self._entries[index]
         numbers = range(first, first + self._frames * self._rate, self._rate)
         try:
@@ -84,7 +88,7 @@ class ClipSource:
         return Sample(f"{video} {first}", clip.reshape(-1, *clip.shape[2:]), float(label))
 
     def first_file(self, index: int) -> str:
-        """Return the file that the first frame of clip ``index`` is in."""
+        """Return the file that contains the first frame of clip ``index``."""
         video, first, *_ = self._entries[index]
         return self._videos.first_file(self._root + video, first)
 
@@ -97,7 +101,7 @@ class ClipSource:
             yield ends_of(self.first_file(index))
 
     def close(self) -> None:
-        """No file stays open."""
+        """Do nothing: no file stays open."""
 
 
 def _is_number(word: str) -> bool:
@@ -105,7 +109,7 @@ def _is_number(word: str) -> bool:
 
 
 class ClipBatches(ImageBatches):
-    """Batches of (data (B, C, frames, h, w), label (B,)); what is drawn for a clip is done to all its frames alike."""
+    """Batches of (data (B, C, frames, h, w), label (B,)); all frames of a clip have the same random transform."""
 
     def __init__(
         self, source: ClipSource, sampler: Sampler, transform: Transform, share: Share, workers: Workers, frames: int

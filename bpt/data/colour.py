@@ -1,4 +1,4 @@
-"""Colour jitter: brightness, contrast, saturation and hue of images, changed by factors (torchvision: ColorJitter)."""
+"""Colour jitter: random brightness, contrast, saturation and hue of images (torchvision: ColorJitter)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _OF_BGR = np.array([0.114, 0.587, 0.299], np.float32).reshape(3, 1, 1)
 def jitter(
     image: Pixels, brightness: float, contrast: float, saturation: float, hue: float, draws: Sequence[float]
 ) -> Pixels:
-    """``image`` (C, H, W) with other colours, in this order, rounded once.
+    """Change the colours of ``image`` (C, H, W) in the order of the arguments, and round once at the end.
 
-    Factors are drawn from [1 - setting, 1 + setting], and the turn of the hue from [-hue, hue] of a circle. Gray images
-    have neither saturation nor hue.
+    Factors are in [1 - setting, 1 + setting], and the hue turns by [-hue, hue] of a circle. Saturation and hue do not
+    change gray images.
 
     Args:
         draws: four numbers in [0, 1).
@@ -50,7 +50,7 @@ def _gray(x: Floats) -> Floats:
 
 
 def turned_hue(x: Floats, turn: float) -> Floats:
-    """Return an image of blue, green and red with its hue, on the circle of HSV, turned by a part of a whole turn."""
+    """Return an image of blue, green and red with its hue turned on the circle of HSV by ``turn`` whole turns."""
     blue, green, red = x
     value, low = x.max(0), x.min(0)
     chroma = value - low

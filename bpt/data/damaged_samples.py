@@ -1,4 +1,4 @@
-"""Samples of a list that cannot be read: all are reported at once, or other samples replace them."""
+"""Handles samples of a list that cannot be read: it reports all of them at once, or other samples replace them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from bpt.data.record_survey import survey
 
 log = logging.getLogger("bpt")
 
-_SECONDS = 20.0  # that a run which ends anyway takes to find what else is damaged
-_MOST = 50  # that an error names
+_SECONDS = 20.0  # longest search for further damaged samples, when a run ends because of the first one
+_MOST = 50  # samples that an error names
 
 S = TypeVar("S")
 S_co = TypeVar("S_co", covariant=True)
 
 
 class NumberedSource(Protocol[S_co]):
-    """An entry of a list; any thread may call ``read``, which raises a DataError."""
+    """A list of samples, whose ``read`` any thread may call; it raises a DataError for a damaged sample."""
 
     path: str
 
@@ -36,11 +36,11 @@ class NumberedSource(Protocol[S_co]):
 
 
 class ReportingSource(Generic[S]):
-    """A list of samples, which names all that cannot be read when it meets the first one.
+    """A list of samples that, at the first damaged one, names all that cannot be read.
 
     Attributes:
-        path: of the list, for messages.
-        reports: whether samples that are skipped are reported.
+        path: the path of the list, for messages.
+        reports: whether skipped samples are reported.
     """
 
     def __init__(self, source: NumberedSource[S]) -> None:
@@ -58,7 +58,7 @@ class ReportingSource(Generic[S]):
         """Return sample ``index``.
 
         Raises:
-            DataError: it cannot be used; the message names the others that cannot be used, too.
+            DataError: the sample cannot be used; the message also names the others that cannot be used.
         """
         try:
             return self._source.read(index)
@@ -75,7 +75,7 @@ class ReportingSource(Generic[S]):
         self._source.close()
 
     def _and_others(self, index: int) -> str:
-        """Return the end of a message that sample ``index`` cannot be read: which others cannot."""
+        """Return the end of the message about sample ``index``: the other samples that cannot be read."""
         count = len(self)
         with self._lock:  # other threads meet others of them meanwhile
             if self._others is None:
@@ -84,22 +84,22 @@ class ReportingSource(Generic[S]):
                 self._looked = found.looked
         others = [text for each, text in self._others if each != index]
         unseen = count - self._looked
-        rest = f"\n{unseen} of {count} were not looked at: bpt doctor --data finds all" if unseen else ""
+        rest = f"\n{unseen} of {count} were not checked: bpt doctor --data finds all" if unseen else ""
         if not others:
             return rest
         more = [f"and {len(others) - _MOST} more: bpt doctor --data names all"] if len(others) > _MOST else []
         named = "\n  ".join([*others[:_MOST], *more])
-        return f"\n{len(others)} more of the {count} that are listed cannot be used:\n  {named}{rest}"
+        return f"\n{len(others)} more of the {count} listed ones cannot be used:\n  {named}{rest}"
 
 
 class SkippingSource(ReportingSource[S]):
-    """A list of samples in which the next one that can be read takes the place of one that cannot.
+    """A list of samples in which the next readable sample replaces one that cannot be read.
 
-    Which one that is depends on the list and its files only, so all ranks and all divisions of a batch agree. Each
-    sample that is skipped is reported once, and their number when the source is closed.
+    The replacement depends only on the list and its files, so all ranks and all divisions of a batch agree. Each
+    skipped sample is reported once, and their number when the source is closed.
 
     Attributes:
-        skipped: the numbers of the samples that cannot be used, as far as they have been met.
+        skipped: the numbers of the unusable samples that have been met so far.
     """
 
     def __init__(self, source: NumberedSource[S]) -> None:
@@ -107,10 +107,10 @@ class SkippingSource(ReportingSource[S]):
         self.skipped: set[int] = set()
 
     def read(self, index: int) -> S:
-        """Return sample ``index``, or the next one that can be used; behind the last one is the first.
+        """Return sample ``index`` or the next usable one; the first sample follows the last one.
 
         Raises:
-            DataError: none can be used.
+            DataError: no sample can be used.
         """
         count = len(self)
         last = ""
@@ -123,7 +123,7 @@ class SkippingSource(ReportingSource[S]):
             except DataError as error:
                 last = str(error)
                 self._skip(place, last)
-        why = f"; for the last one: {last}" if last else ""
+        why = f"; the error of the last one: {last}" if last else ""
         raise DataError(f"{self.path}: none of the {count} samples that it lists can be used{why}")
 
     def close(self) -> None:
@@ -138,13 +138,13 @@ class SkippingSource(ReportingSource[S]):
                 return
             self.skipped.add(place)
         if self.reports:
-            log.log(ANY_RANK, "skipped, the next one that can be used takes its place: %s", why)
+            log.log(ANY_RANK, "skipped, the next usable sample replaces it: %s", why)
 
 
 def handle_damage(source: NumberedSource[S], skips: bool) -> ReportingSource[S]:
-    """Return ``source`` with what is done about samples that cannot be read.
+    """Return ``source`` with a treatment of samples that cannot be read.
 
     Args:
-        skips: others take their places; else the first one is an error that names all.
+        skips: whether other samples replace them. If not, the first one raises an error that names all.
     """
     return SkippingSource(source) if skips else ReportingSource(source)

@@ -1,4 +1,4 @@
-"""Batches that are copied to a GPU ahead of their use, on a stream of their own (Caffe: ``async_gpu_push``)."""
+"""Copies batches to a GPU ahead of their use, on a separate stream (Caffe: ``async_gpu_push``)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from bpt.system.device import StreamEvent, computing_stream, new_stream
 
 @dataclass(frozen=True)
 class DeviceBatch:
-    """A batch on its way to a device.
+    """A batch whose copy to a device may be under way.
 
     Attributes:
         tops: its tensors on the device, complete when ``copied`` is reached.
-        copied: an event of the stream that copies.
+        copied: the event at the end of the copy.
         device: the device.
     """
 
@@ -29,16 +29,16 @@ class DeviceBatch:
         """Return the tensors for work that the caller enqueues from now on; the device waits for the copy."""
         computing_stream(self.device).after(self.copied)
         for top in self.tops:
-            if top.is_cuda:  # else the allocator could give the memory to a later copy while the net still reads it
+            if top.is_cuda:  # without this, a later copy could get the memory while the net still reads it
                 top.record_stream(torch.cuda.current_stream(self.device))
         return tuple(self.tops)
 
 
 class DeviceBatches:
-    """Makes batches, and has them copied to a device while it computes.
+    """Makes batches, and copies them to a device while it computes.
 
     Args:
-        load: makes the batch that starts at a position, in pinned memory.
+        load: function that makes the batch at a position, in pinned memory.
         device: the device.
     """
 
@@ -59,5 +59,5 @@ class DeviceBatches:
 
 
 def to_device(top: Tensor, device: torch.device) -> Tensor:
-    """Return a copy on the device, which its current stream makes."""
+    """Return a copy of ``top`` on the device, made by the current stream."""
     return top.to(device, non_blocking=True)

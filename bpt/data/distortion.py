@@ -1,4 +1,4 @@
-"""Colours changed at random, as SSD's ``distort_param`` says."""
+"""Random changes of colours by SSD's ``distort_param``."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Distortion:
     """The random distortion of an image's colours, as in SSD.
 
     Brightness is added, contrast and saturation are factors, and hue is turned, in half degrees as in OpenCV. Each has
-    its probability, and its amount is drawn. Contrast comes before or behind saturation and hue, either as likely.
-    Last, the channels are put into another order.
+    a probability and a random amount. Contrast comes before or after saturation and hue, with equal probability. Last,
+    the channels are permuted.
 
     Raises:
-        UserError: limits that are not in order.
+        UserError: limits are not in order.
     """
 
     def __init__(self, param: pb.DistortionParameter) -> None:
@@ -35,7 +35,7 @@ class Distortion:
                 raise UserError(f"distort_param: {name}_delta must be at least 0")
 
     def __call__(self, image: Pixels, draws: SampleDraws) -> Pixels:
-        """``image``, of the channels blue, green, red."""
+        """Return a distorted copy of ``image``, whose channels are blue, green, red."""
         param = self._param
         contrast_first = draws.happens(0.5)
         brighter = draws.uniform(-1, 1) * param.brightness_delta if draws.happens(param.brightness_prob) else 0.0
@@ -64,19 +64,19 @@ def _rounded(pixels: Floats) -> Floats:
 
 
 def _recoloured(pixels: Floats, saturation: float, turned: float) -> Floats:
-    """Blue, green and red with the saturation (of HSV) times a factor, the hue turned by so many half degrees."""
+    """Return blue, green and red with the HSV saturation times a factor, and the hue turned by half degrees."""
     value, least = pixels.max(0), pixels.min(0)
     chroma = value - least
     blue, green, red = pixels
     safe = np.where(chroma > 0, chroma, 1)
-    sector = np.where(  # of six, from red on
+    sector = np.where(  # one of six sectors of the hue, from red on
         value == red,
         (green - blue) / safe % 6,
         np.where(value == green, (blue - red) / safe + 2, (red - green) / safe + 4),
     )
     chroma = np.minimum(chroma * np.float32(saturation), value)
     sector = (sector + np.float32(turned / 30)) % 6
-    # Of each channel: how far it is below the value, by its distance from the sectors in which it is the largest.
+    # The distance of each channel from the value depends on its distance from the sectors in which it is the largest.
     places = (sector[None] + np.array((1, 3, 5), np.float32)[:, None, None]) % 6
     shares = np.minimum(places, 4 - places).clip(0, 1)
     recoloured: Floats = value - chroma * shares

@@ -1,7 +1,7 @@
-"""Numbers in the data that are not finite: told as the data's, before a loss of NaN is all that is known.
+"""Reports numbers in the data that are not finite, because a loss of NaN alone would not show their source.
 
-They end nothing: a net may know what to do with them, as Caffe's do that mask NaN. Only floats are looked at, as bytes
-are always finite, and by a sum: in the thread that reads ahead, for about as long as it takes to copy them.
+They do not end the run: some of Caffe's nets mask NaN, for example. Only floats are checked, because bytes are always
+finite. The prefetching thread checks them by a sum, which takes about as long as a copy.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 LOG = logging.getLogger("bpt")
 ANY_RANK = logging.CRITICAL + 10
-"""The level of warnings that are logged on whatever rank: but for the first, they log nothing below."""
+"""The level of warnings that every rank logs; ranks other than the first log nothing below it."""
 logging.addLevelName(ANY_RANK, "Warning of any rank")
 
-_MOST = 3  # that are told of a source
+_MOST = 3  # warnings for a source
 
 
 def all_finite(values: NDArray[np.generic]) -> bool:
@@ -25,18 +25,18 @@ def all_finite(values: NDArray[np.generic]) -> bool:
     if values.dtype.kind != "f":
         return True
     with np.errstate(over="ignore", invalid="ignore"):
-        # A sum of finite numbers may overflow, but one of others is never finite.
+        # A sum with NaN or infinity is never finite; a sum of finite numbers may overflow, so that needs another check.
         return bool(np.isfinite(values.sum())) or bool(np.isfinite(values).all())
 
 
 class FiniteWatch:
-    """Tells the first places of a source that have numbers which are not finite, each once."""
+    """Warns of the first samples of a source that have non-finite numbers, once for each."""
 
     def __init__(self) -> None:
         self._reported: set[str] = set()
 
     def check(self, values: NDArray[np.generic], name: Callable[[], str]) -> None:
-        """Warn if not all of ``values``, one sample, are finite; ``name`` says where they are from."""
+        """Warn if a sample's ``values`` are not all finite; ``name`` returns the sample's source for the warning."""
         if len(self._reported) >= _MOST or all_finite(values) or (place := name()) in self._reported:
             return
         self._reported.add(place)
@@ -48,5 +48,5 @@ class FiniteWatch:
             bad,
             values.size,
             "is" if bad == 1 else "are",
-            "; further ones are not told" if len(self._reported) == _MOST else "",
+            "; further ones are not reported" if len(self._reported) == _MOST else "",
         )

@@ -1,4 +1,4 @@
-"""Rows of the datasets in HDF5 files: read from the files that a text file lists, and appended to a file."""
+"""Reads rows of datasets from listed HDF5 files, and appends rows to an HDF5 file."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ Rows = NDArray[np.float32]
 
 
 class Hdf5Source:
-    """The rows of ``datasets`` in all listed files, file after file; one file is held in memory, as in Caffe.
+    """The rows of ``datasets`` in all listed files, file after file; as in Caffe, one file is in memory at a time.
 
     Args:
-        path: the list, one file a line, relative to the working directory or else to the list's folder.
-        datasets: names in each file. All of a file have as many rows; of one name all have rows of one
-            shape; numbers of any kind, which become float32.
-        allow_external: also take datasets that have rows in other files than those that are listed.
+        path: the list with one file a line, relative to the working directory or else to the list's folder.
+        datasets: the datasets' names in each file. All datasets of a file have the same number of rows. All datasets
+            of a name have rows of the same shape. Numbers of any type become float32.
+        allow_external: whether to accept datasets with rows in files that are not listed.
 
     Raises:
-        FileError: the list or a file is missing or not as above.
+        FileError: the list or a file is missing, or has another form.
         UserError: the package h5py is missing.
     """
 
@@ -62,7 +62,7 @@ class Hdf5Source:
         self._loaded: tuple[int, list[Rows]] | None = None
 
     def rows(self, indices: Integers) -> list[Rows]:
-        """Return for each dataset its rows at ``indices``, counted over all files: (len(indices), *row shape)."""
+        """Return the rows at ``indices``, counted over all files, of each dataset: (len(indices), *row shape)."""
         result = [np.empty((len(indices), *shape), np.float32) for shape in self.row_shapes]
         files = np.searchsorted(self._ends, indices, side="right")
         for file in dict.fromkeys(files.tolist()):
@@ -74,13 +74,13 @@ class Hdf5Source:
 
     def _load(self, file: int) -> list[Rows]:
         if self._loaded is None or self._loaded[0] != file:
-            self._loaded = None  # give the memory back before taking more
-            with _opened(self.paths[file]) as content, np.errstate(over="ignore"):  # of doubles
+            self._loaded = None  # free the memory before the next file needs it
+            with _opened(self.paths[file]) as content, np.errstate(over="ignore"):  # doubles may overflow
                 self._loaded = file, [content[name][()].astype(np.float32, copy=False) for name in self.datasets]
         return self._loaded[1]
 
     def place(self, index: int, dataset: str) -> str:
-        """Row ``index`` of a dataset, counted over all files, in words."""
+        """Return words for row ``index`` of a dataset, counted over all files."""
         file = int(np.searchsorted(self._ends, index, side="right"))
         return f'{self.paths[file]}: row {index - (self._ends[file] - self.file_sizes[file])} of dataset "{dataset}"'
 
@@ -94,29 +94,29 @@ class Hdf5Source:
                         yield np.asarray(content[name][row], np.float32).tobytes()
 
     def close(self) -> None:
-        """Give the memory back. No file stays open."""
+        """Free the memory; no file stays open."""
         self._loaded = None
 
 
 def listed(path: str) -> list[Path]:
-    """Return the HDF5 files that the text file at ``path`` names. Raises a FileError."""
+    """Return the HDF5 files that the text file at ``path`` names, at least one; raise a FileError otherwise."""
     lines = listed_lines(path, "that lists HDF5 files, one a line", "lists no HDF5 files; name one a line")
     return [file for _, line in lines for file in _files_of_line(path, line)]
 
 
 def _files_of_line(listing: str, line: str) -> list[Path]:
-    """Return the file of a line; its name may hold spaces. As in Caffe, a line may also hold several files."""
+    """Return the file of a line, whose name may contain spaces; as in Caffe, a line may also have several files."""
     names = line.split()
     if len(names) == 1 or _places(listing, line):
         return [_resolve(listing, line)]
     if not any(_places(listing, name) for name in names):
-        return [_resolve(listing, line)]  # which raises: the line as a whole is what is missing
+        return [_resolve(listing, line)]  # raises: the whole line is the missing file's name
     return [_resolve(listing, name) for name in names]
 
 
 def _places(listing: str, name: str) -> list[Path]:
-    """Return where a listed file is: of the places that it may have those that exist."""
-    # Unlike Path.exists, os.path.exists takes names that cannot be.
+    """Return the paths at which a listed file exists."""
+    # Unlike Path.exists, os.path.exists accepts impossible names.
     return [place for place in (Path(name), Path(listing).parent / name) if os.path.exists(place)]
 
 
@@ -132,7 +132,7 @@ def _resolve(listing: str, name: str) -> Path:
 
 
 def import_h5py() -> ModuleType:
-    """Return the module ``h5py``; a UserError that says how to install it if it is missing."""
+    """Return the module ``h5py``; raise a UserError that says how to install it if it is missing."""
     try:
         import h5py as module  # noqa: PLC0415  optional package
     except ImportError:
@@ -148,13 +148,13 @@ def _opened(path: Path) -> Iterator[h5py.File]:
             yield file
     except BptError:
         raise
-    except (OSError, RuntimeError, KeyError, TypeError, ValueError, MemoryError) as error:  # h5py has them all
+    except (OSError, RuntimeError, KeyError, TypeError, ValueError, MemoryError) as error:  # h5py raises all of them
         reason = " ".join(str(error).strip("'\"").split()) or "out of memory"
         raise refuse_file(path, "an HDF5 file", f"is not an HDF5 file, or a damaged one: {reason}") from None
 
 
 def _shapes(path: Path, datasets: Sequence[str], allow_external: bool) -> list[Shape]:
-    """Return the shape of each dataset, checked."""
+    """Check the datasets, and return the shape of each."""
     with _opened(path) as file:
         shapes = [_shape(path, file, name, allow_external) for name in datasets]
     if len({shape[0] for shape in shapes}) > 1:
@@ -166,7 +166,7 @@ def _shapes(path: Path, datasets: Sequence[str], allow_external: bool) -> list[S
 
 
 def elsewhere(file: h5py.File, dataset: h5py.Dataset) -> str:
-    """Through what a dataset has its rows in other files than ``file``; "": all are there."""
+    """Return the mechanism by which a dataset has rows outside of ``file``; "" if all rows are in it."""
     if dataset.file.filename != file.filename:
         return "an external link"
     if dataset.external:
@@ -185,8 +185,8 @@ def _shape(path: Path, file: h5py.File, name: str, allow_external: bool) -> Shap
     if not allow_external and (way := elsewhere(file, dataset)):
         raise FileError(
             path,
-            f'dataset "{name}" has rows in other files, through {way}: whoever wrote this file chose which; set '
-            "allow_external: true if that is meant",
+            f'dataset "{name}" has rows in other files, through {way}, which the author of this file chose; set '
+            "allow_external: true if you trust it",
         )
     if dataset.dtype.kind not in "fiu":
         raise FileError(path, f'dataset "{name}" holds {dataset.dtype}, not numbers')
@@ -203,15 +203,15 @@ def _shape(path: Path, file: h5py.File, name: str, allow_external: bool) -> Shap
 
 
 class Hdf5Writer:
-    """Writes a new file at ``path`` with the first rows, in place of one that is there, and appends the others.
+    """Writes a new file at ``path`` with the first rows, which replaces an existing file, and appends the others.
 
-    Between two calls the file is closed, and complete.
+    Between two calls the file is closed and complete.
 
     Args:
-        path: in a folder that exists.
+        path: a path in an existing folder.
 
     Raises:
-        WriteError: there is no such folder, or ``path`` is a folder.
+        WriteError: the folder does not exist, or ``path`` is a folder.
         UserError: the package h5py is missing.
     """
 
@@ -225,10 +225,10 @@ class Hdf5Writer:
             raise WriteError(path, "is a folder")
 
     def append(self, rows: Mapping[str, NDArray[np.floating]]) -> None:
-        """Append to each dataset its ``rows`` (N, …), as many for each; behind N all calls have the same shapes.
+        """Append ``rows`` (N, …) to the datasets, with the same N for all, and the same row shapes in all calls.
 
         Raises:
-            WriteError: the file cannot be written. The first rows leave what stood there before intact.
+            WriteError: the file cannot be written. If the first call fails, a previous file is intact.
         """
         try:
             if self._begun:
@@ -241,10 +241,10 @@ class Hdf5Writer:
             raise WriteError(self.path, error.strerror or error) from None
 
     def close(self) -> None:
-        """Let the file, if there is one, end with its checksums, which other programs do not see.
+        """Append checksums, which other programs ignore, to the file if there is one.
 
         Raises:
-            WriteError: that cannot be written.
+            WriteError: the checksums cannot be written.
         """
         if self._changed:
             add_checksums(self.path)
@@ -255,7 +255,7 @@ class Hdf5Writer:
         try:
             with self._h5py.File(part, "w", locking=False) as file:
                 for name, values in rows.items():
-                    # Without rows there is no chunk whose size could be guessed from them.
+                    # HDF5 needs the size of a chunk for a dataset without rows.
                     file.create_dataset(name, data=values, maxshape=(None, *values.shape[1:]), chunks=_chunks(values))
             os.replace(part, self.path)
         finally:
@@ -271,5 +271,5 @@ class Hdf5Writer:
 
 
 def _chunks(values: NDArray[np.floating]) -> tuple[int, ...]:
-    """Return a chunk has the rows of a call, so that none is read again to append the next."""
+    """Return a chunk size with the rows of one call, so that the next call need not read a chunk to extend it."""
     return tuple(max(1, size) for size in values.shape)

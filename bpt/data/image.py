@@ -1,4 +1,4 @@
-"""Decodes PNG, JPEG and other image files, and resizes them bilinearly, as Caffe (by OpenCV) does."""
+"""Decodes PNG, JPEG and other image files, and resizes them bilinearly as OpenCV, which Caffe uses, does."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ _NATIVE = {
     "CMYK": "RGB",
     "YCbCr": "RGB",
 }
-"""Pillow's mode of a file → the mode that OpenCV would give it."""
-GRAY_OF_16 = ("I;16", "I;16B", "I;16L", "I")  # Pillow's modes of gray of 16 bits; the last one of a PNG before 11.3
+"""Pillow's mode of a file → the mode that corresponds to OpenCV's result."""
+GRAY_OF_16 = ("I;16", "I;16B", "I;16L", "I")  # Pillow's modes of 16-bit gray; "I" is that of a PNG before 11.3
 _DEEP_GRAY = ("PNG", "TIFF", "JPEG2000")
 
-# Files of other formats may make Pillow run programs.
+# For other formats Pillow may run external programs.
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "TIFF", "WEBP", "JPEG2000", "SUN")
 _PIL = re.compile(r"PIL\.")
 ORIENTATION = 0x0112  # EXIF's tag
 _BITS = 8
-_CODE = b"\xff\x4f\xff\x51"  # with which the code of a JPEG 2000 starts, after a header or at once
-_SMALL, _DENSEST = 2**24, 10_000  # pixels that any file may have, and how many more for each of its bytes
+_CODE = b"\xff\x4f\xff\x51"  # start of a JPEG 2000 codestream, at the start of a file or after a header
+_SMALL, _DENSEST = 2**24, 10_000  # pixels allowed in any file, and further pixels for each of its bytes
 
 
 def import_pillow() -> ModuleType:
-    """Return the module ``PIL.Image``; a UserError that says how to install it if it is missing."""
+    """Return the module ``PIL.Image``; raise a UserError that says how to install it if it is missing."""
     try:
         import PIL.Image  # noqa: PLC0415  optional package
     except ImportError:
@@ -61,8 +61,8 @@ def import_pillow() -> ModuleType:
 
 
 def _silence(pillow: ModuleType) -> None:
-    """Let Pillow not warn of damaged tags and of large images: these are decoded or refused, with words of our own."""
-    # catch_warnings would change what all threads do, and images are decoded in many.
+    """Silence Pillow's warnings of damaged tags and large images, which bpt decodes or refuses with its own words."""
+    # catch_warnings would affect all threads, and many of them decode images.
     for category in (UserWarning, pillow.DecompressionBombWarning):
         if ("ignore", None, category, _PIL, 0) not in warnings.filters:
             warnings.filterwarnings("ignore", category=category, module=_PIL.pattern)
@@ -71,16 +71,16 @@ def _silence(pillow: ModuleType) -> None:
 def decode_image(content: bytes, channels: int | None = None) -> NDArray[np.uint8]:
     """Return the image (C, H, W) in the bytes of an image file, channels in the order blue, green, red(, alpha).
 
-    It is a view of pixels that lie next to each other, and may be read-only. If it is converted, it has the pixels that
-    OpenCV's ``imread`` gives: turned as its file's EXIF tag says, 16 bits a channel made 8, and gray of color as
-    OpenCV's reader of the format makes it (:mod:`bpt.data.opencv_pixels`, :mod:`bpt.data.png_gray`).
+    The array is a view of interleaved pixels, and may be read-only. A converted image has the pixels of OpenCV's
+    ``imread``: it is turned by the file's EXIF tag, 16-bit channels become 8-bit, and gray of a color image is that of
+    OpenCV's reader for the format (:mod:`bpt.data.opencv_pixels`, :mod:`bpt.data.png_gray`).
 
     Args:
-        channels: 1 (gray) or 3 (color) to convert to; ``None`` keeps what the file has.
+        channels: number of channels to convert to, 1 (gray) or 3 (color); ``None`` keeps those of the file.
 
     Raises:
-        DataError: not an image file, a damaged one, one with numbers that OpenCV does not read as a picture, or one
-            with more pixels than ``PIL.Image.MAX_IMAGE_PIXELS``, which a few bytes may ask for.
+        DataError: this is not an image file, it is damaged, OpenCV does not read its numbers as an image, or it has
+            more than ``PIL.Image.MAX_IMAGE_PIXELS`` pixels, which a few bytes may announce.
         UserError: Pillow is not installed.
     """
     pixels = with_image(content, lambda image: _pixels(image, channels, content))
@@ -91,7 +91,7 @@ def decode_image(content: bytes, channels: int | None = None) -> NDArray[np.uint
 
 
 def with_image(content: bytes, make: Callable[[ImageFile], T]) -> T:
-    """Return what ``make`` makes of the image in the bytes of an image file; for errors see ``decode_image``."""
+    """Call ``make`` with the image in the bytes of an image file, and return its result; raise as ``decode_image``."""
     pillow = import_pillow()
     try:
         _silence(pillow)
@@ -114,7 +114,7 @@ def with_image(content: bytes, make: Callable[[ImageFile], T]) -> T:
 
 
 def _check_size(image: ImageFile, size: int) -> None:
-    """Look at what a file of ``size`` bytes says of itself, before memory is taken for it."""
+    """Refuse a file of ``size`` bytes that announces too many pixels, before it takes memory."""
     width, height = image.size
     if width * height > _SMALL + _DENSEST * size:
         raise DataError(f"a damaged image file: it says that it has {width} × {height} pixels, in {size} bytes")
@@ -129,7 +129,7 @@ def _pixels(image: ImageFile, channels: int | None, content: bytes) -> NDArray[n
     if image.mode not in _NATIVE:
         raise DataError(f"an image of Pillow's mode {image.mode}; only 8 bits a channel can be read")
     if channels == 1 and image.format == "JPEG":
-        image.draft("L", image.size)  # what JPEG has for gray, instead of what its colors would give
+        image.draft("L", image.size)  # JPEG's own luma, not gray made from colors
     if not channels:
         color = opencv_color(image, _stored(image)) if image.mode == "CMYK" else None
         return np.asarray(_converted(image, _NATIVE[image.mode])) if color is None else color
@@ -145,11 +145,11 @@ def _pixels(image: ImageFile, channels: int | None, content: bytes) -> NDArray[n
 
 
 def _bits(image: ImageFile, content: bytes) -> int:
-    """Return how many a channel has, in those formats of which Pillow would take the upper ones."""
+    """Return the bits of a channel in a format of which Pillow keeps only the upper 8; 8 for all others."""
     if image.format == "TIFF":
         return 16 if ";16" in _stored(image) else _BITS
     if image.format == "PPM":
-        settings = image.tile[0][3]  # the largest value follows the mode, unless it is one that needs no decoder
+        settings = image.tile[0][3]  # (mode, largest), or a name if no decoder runs
         largest = settings[1] if isinstance(settings, tuple) else 255
         return 16 if image.mode == "I" or largest > 255 else _BITS
     if image.format == "JPEG2000":
@@ -160,7 +160,7 @@ def _bits(image: ImageFile, content: bytes) -> int:
 
 
 def _of_odd_bits(image: ImageFile, channels: int | None, content: bytes) -> NDArray[np.uint8] | None:
-    """Return 8 bits a channel of an image that has another number of them, if OpenCV reads it; ``None``: it has 8."""
+    """Return an image of more or fewer bits a channel, if OpenCV reads it, with 8 bits; ``None``: it has 8 bits."""
     if image.format == "PPM":
         return read_pnm(content, image.size)
     stored = _stored(image)
@@ -172,21 +172,21 @@ def _of_odd_bits(image: ImageFile, channels: int | None, content: bytes) -> NDAr
 
 
 def _with_channels(pixels: NDArray[np.uint8], channels: int | None) -> NDArray[np.uint8]:
-    """Return (H, W) or (H, W, 3) with so many channels, gray as OpenCV's own code makes it."""
+    """Convert pixels (H, W) or (H, W, 3) to ``channels``; gray is that of OpenCV's own code."""
     if channels == 3 and pixels.ndim == 2:
         return np.repeat(pixels[..., np.newaxis], 3, 2)
     return gray_of(pixels, "") if channels == 1 and pixels.ndim == 3 else pixels
 
 
 def deep_samples(image: ImageFile, content: bytes, turned: bool = True) -> NDArray[np.uint8] | NDArray[np.uint16]:
-    """Return red, green and blue (H, W, 3) of a PNG, in as many bits as it has; ``turned`` as its EXIF tag says."""
+    """Return red, green and blue (H, W, 3) of a PNG in its own number of bits; ``turned``: apply its EXIF tag."""
     turn = _upright if turned else _as_it_is
-    deep = _stored(image).startswith(("RGB;16", "RGBA;16"))  # gray with alpha is, as it were, color of 8 bits
+    deep = _stored(image).startswith(("RGB;16", "RGBA;16"))  # gray with alpha counts as 8-bit color
     upper: NDArray[np.uint8] = np.asarray(turn(_converted(image, "RGB")))
     if not deep:
         return upper
     with import_pillow().open(io.BytesIO(content), formats=("PNG",)) as other:
-        # Pillow keeps one byte of each sample: the first one, or the second one of what is little-endian.
+        # Pillow keeps one byte of each sample: the first one or, of little-endian samples, the second one.
         other.tile = [_other_bytes(tile) for tile in other.tile]
         lower: NDArray[np.uint8] = np.asarray(turn(_converted(other, "RGB")))
     samples: NDArray[np.uint16] = (upper.astype(np.uint16) << 8 | lower).astype(np.uint16)
@@ -194,20 +194,20 @@ def deep_samples(image: ImageFile, content: bytes, turned: bool = True) -> NDArr
 
 
 def both_bytes(image: ImageFile, content: bytes) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Return the upper and the lower bytes (H, W, 3) of a TIFF of 16 bits a channel."""
+    """Return the upper and the lower bytes (H, W, 3) of a TIFF with 16 bits a channel."""
     with import_pillow().open(io.BytesIO(content), formats=("TIFF",)) as other:
         other.tile = [_other_bytes(tile) for tile in other.tile]
         return np.asarray(_upright(image)), np.asarray(_upright(other))
 
 
 def _other_bytes(tile: Any) -> Any:
-    """Return what Pillow decodes to take the other byte of each sample."""
+    """Return a tile of Pillow's that decodes the other byte of each sample."""
     settings = _other_order(tile[3])
     return tile._replace(args=settings) if hasattr(tile, "_replace") else (*tile[:3], settings)  # older: a tuple
 
 
 def _other_order(settings: object) -> object:
-    """Return the settings of a decoder that takes the other one of two bytes."""
+    """Return the settings of a decoder that keeps the other one of two bytes."""
     if isinstance(settings, tuple):
         return tuple(_other_order(each) for each in settings)
     if not isinstance(settings, str):
@@ -218,7 +218,7 @@ def _other_order(settings: object) -> object:
 
 
 def _stored(image: ImageFile) -> str:
-    """Return the pixel format of a PNG or TIFF, such as ``RGB;16B``. Pillow reads it as 8 bits unless it is gray."""
+    """Return the pixel format of a PNG or TIFF, such as ``RGB;16B``; Pillow reads it as 8 bits unless it is gray."""
     return " ".join(str(tile[3]) for tile in image.tile)
 
 
@@ -251,15 +251,15 @@ def _upright(image: Image) -> Image:
 
 
 Pixels = NDArray[np.uint8]
-_ONE = np.float32(2048)  # a weight of 1: OpenCV computes with integers (imgproc/resize.cpp)
+_ONE = np.float32(2048)  # the integer that stands for a weight of 1 in OpenCV (imgproc/resize.cpp)
 
 
 def resize(image: Pixels, height: int, width: int) -> Pixels:
-    """``image`` (C, H, W) as (C, ``height``, ``width``), by bilinear interpolation between the centres of its pixels.
+    """Resize ``image`` (C, H, W) to (C, ``height``, ``width``), by bilinear interpolation between centres of pixels.
 
-    Nothing is smoothed where an image shrinks (Pillow's BILINEAR does that). To the last bit what ``cv::resize`` with
-    INTER_LINEAR makes of 8-bit images. Quickest if pixels lie next to each other, as in a decoded image, blue or red
-    first; the result is like that, too.
+    The result equals that of ``cv::resize`` with INTER_LINEAR for 8-bit images, to the last bit. Unlike Pillow's
+    BILINEAR, it does not smooth an image that shrinks. It is fastest with interleaved pixels, as in a decoded image;
+    the result is interleaved, too.
     """
     channels, old_height, old_width = image.shape
     if (old_height, old_width) == (height, width):
@@ -285,7 +285,7 @@ def _along_rows(pixels: Pixels, width: int) -> NDArray[np.int32]:
     """Return the rows of ``pixels`` (H, W, C) interpolated, in 128ths: (H, ``width`` · C)."""
     height, old_width, channels = pixels.shape
     lefts, parts = _places(old_width, width)
-    # Beyond a border there is the border's pixel.
+    # Pixels beyond a border repeat the border's pixel.
     parts = np.where((lefts < 0) | (lefts >= old_width - 1), np.float32(0), parts)
     rows = pixels.reshape(height, -1)
     left, right = _weights(parts)
@@ -296,7 +296,7 @@ def _along_rows(pixels: Pixels, width: int) -> NDArray[np.int32]:
 
 
 def _columns(places: NDArray[np.int64], pixels: Pixels) -> NDArray[np.int64]:
-    """Return where the channels of the pixels at ``places`` of a row stand; beyond a border, those of the border's."""
+    """Return the indices of the channels of the pixels at ``places`` of a row; beyond a border, those of the border."""
     _, width, channels = pixels.shape
     firsts: NDArray[np.int64] = places.clip(0, width - 1)[:, np.newaxis] * channels
     return (firsts + np.arange(channels)).ravel()
@@ -304,12 +304,12 @@ def _columns(places: NDArray[np.int64], pixels: Pixels) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=256)
 def _places(old: int, new: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Return for each new pixel of an axis the old pixel at or before it (-1: none), and its distance from that."""
+    """Return the old pixel at or before each new pixel of an axis (-1: none), and the distance from it."""
     at = ((np.arange(new) + 0.5) * (1 / (new / old)) - 0.5).astype(np.float32)
     before = np.floor(at)
     return before.astype(np.int64), at - before
 
 
 def _weights(parts: NDArray[np.float32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return the weights of the pixels before and behind."""
+    """Return the weights of the pixels before and after each new pixel."""
     return np.rint((1 - parts) * _ONE).astype(np.int32), np.rint(parts * _ONE).astype(np.int32)

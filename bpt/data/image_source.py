@@ -17,23 +17,24 @@ from bpt.data.image import Pixels, decode_image, import_pillow, resize
 from bpt.data.source import Sample, a_few, ends_of, listed_lines, slash_hint
 from bpt.graph.layer_spec import Shape
 
-LARGEST = 2**28  # bytes of an image; a digit too many in a text would else take all memory
-LARGEST_LABEL = 2**24  # float32, which labels become, has all integers up to here
+LARGEST = 2**28  # bytes of an image; otherwise a digit too many in a text could take all memory
+LARGEST_LABEL = 2**24  # labels become float32, which has all integers up to this
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 
 
 class ImageSource:
-    """The image files that ``path`` lists, one a line: the file's path, which may contain spaces, and then its label.
+    """The image files in the list ``path``: each line has a file's path, which may contain spaces, and its label.
 
     Args:
-        path: the list. Empty lines do not count.
-        root_folder: put before each path as it is, so it ends with "/"; without it paths start at the working folder.
-        size: (height, width) that images are resized to (``resize``); ``()`` leaves them as they are.
-        channels: what images are converted to, 1 or 3.
-        remedy: what to do of an image that cannot be read, for messages.
+        path: the list; empty lines do not count.
+        root_folder: the prefix of each path, joined without a slash, so it should end with "/"; without it paths start
+            at the working folder.
+        size: (height, width) to which images are resized (``resize``); ``()`` keeps their size.
+        channels: number of channels to which images are converted, 1 or 3.
+        remedy: the remedy for an unreadable image, for messages.
 
     Raises:
-        FileError: the list is missing, or a line is not as above.
+        FileError: the list is missing, or a line has another form.
         UserError: images of ``size`` would take more than ``LARGEST`` bytes, or the package Pillow is missing.
     """
 
@@ -65,7 +66,11 @@ class ImageSource:
         return len(self._names)
 
     def read(self, index: int) -> Sample:
-        """Image ``index``; a DataError names the list, the line and the file if it cannot be used. For any thread."""
+        """Return image ``index``; any thread may call this.
+
+        Raises:
+            DataError: the image cannot be used; the message names list, line and file.
+        """
         return Sample(self._names[index], self._image(index), float(self._labels[index]))
 
     def begin(self, index: int) -> Callable[[], Sample]:
@@ -77,7 +82,7 @@ class ImageSource:
             yield ends_of(self._root_folder + self._names[index])
 
     def close(self) -> None:
-        """No file stays open."""
+        """Do nothing: no file stays open."""
 
     def _image(self, index: int) -> Pixels:
         file = self._root_folder + self._names[index]
@@ -90,7 +95,7 @@ class ImageSource:
 
 
 def read_image(file: str, channels: int) -> Pixels:
-    """Return the image file ``file`` with 1 or 3 ``channels``; a DataError names the file if it cannot be used."""
+    """Return the image in ``file`` with 1 or 3 ``channels``; raise a DataError that names the file if it is damaged."""
     try:
         return decode_image(read_bytes(file), channels)
     except UnreadableError as error:
@@ -105,9 +110,18 @@ def _entry(line: str, place: str) -> tuple[str, int]:
     if not name.strip():
         both = "is a path or a label, not both: write the path, a space, then the label"
         raise FileError(place, f'"{excerpt(label)}" {both}')
+    return name.strip(), label_of(name, label, place)
+
+
+def label_of(name: str, label: str, place: str) -> int:
+    """Return the label of the file ``name`` in a list; raise a FileError if it is not an integer of float32.
+
+    Args:
+        place: the list and the line, for messages.
+    """
     if not _INTEGER.fullmatch(label):
         integer = "not an integer; the label is the last word"
         raise FileError(place, f'the label of "{excerpt(name)}" is "{excerpt(label)}", {integer}')
     if abs(float(label)) > LARGEST_LABEL:
         raise FileError(place, f'the label of "{excerpt(name)}" is {excerpt(label)}; float32 has no such integer')
-    return name.strip(), int(label)
+    return int(label)

@@ -1,4 +1,4 @@
-"""Listed image files as an LMDB, as Caffe's convert_imageset writes it; what converters of listed images share."""
+"""Converts listed image files to an LMDB as Caffe's convert_imageset does; other converters of lists share the code."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ from bpt.data.image import Pixels, import_pillow, resize
 from bpt.data.image_source import ImageSource
 from bpt.data.lmdb_file import LmdbWriter
 from bpt.data.source import Image, Sample, slash_remedy
+from bpt.graph.layer_spec import shape_text
 
 COLOUR, GREY = 3, 1
 SEED = 0
 FORMATS = {"png": "PNG", "jpg": "JPEG", "jpeg": "JPEG", "bmp": "BMP", "ppm": "PPM", "pgm": "PPM", "webp": "WEBP",
            "tif": "TIFF", "tiff": "TIFF"}  # fmt: skip
-"""End of a file's name → Pillow's name of the format."""
-_QUALITY = 95  # OpenCV's of JPEG
-_SHOWN = 1000  # images, after which progress is told
-_TOLD = 10  # images that are told while none could be read: the folder or the list is wrong then
+"""Suffix of a file's name → Pillow's name of the format."""
+_QUALITY = 95  # OpenCV's quality of JPEG
+_SHOWN = 1000  # images between two reports of progress
+_TOLD = 10  # errors to report while no image could be read: then the folder or the list is wrong
 
 
 @dataclass(frozen=True)
@@ -35,14 +36,14 @@ class ImageConversion:
     """The processing of each image.
 
     Attributes:
-        grey: one channel instead of blue, green and red.
-        height, width: to resize to; both or none (0).
-        min_dim, max_dim: what the shorter side at least, and the longer one at most, is to have, in proportion, the
-            latter first; 0: any.
-        encoded: store image files instead of pixels.
-        encode_type: their format, a key of FORMATS; "": that of each file.
-        check_size: refuse images of another shape than the first.
-        shuffle: put them in an order drawn by chance, the same in every run.
+        grey: whether to store one channel instead of blue, green and red.
+        height, width: the size of resized images; both or none (0).
+        min_dim, max_dim: least length of the shorter side, and largest length of the longer one; images are scaled in
+            proportion, to ``max_dim`` first; 0: no limit.
+        encoded: whether to store image files instead of pixels.
+        encode_type: the format of these files, a key of FORMATS; "": that of each source file.
+        check_size: whether to refuse images with another shape than the first.
+        shuffle: whether to shuffle the images, in the same order in every run.
     """
 
     grey: bool = False
@@ -74,7 +75,7 @@ class ImageConversion:
         return bool(self.height or self.min_dim or self.max_dim)
 
     def resized(self, image: Pixels) -> Pixels:
-        """``image`` (C, H, W) in the size that is wanted."""
+        """Return ``image`` (C, H, W) in the requested size."""
         height, width = image.shape[1:]
         if self.height:
             return resize(image, self.height, self.width)
@@ -99,7 +100,7 @@ S_co = TypeVar("S_co", bound=Listed, covariant=True)
 
 
 class ListedSource(Protocol[S_co]):
-    """An entry of a list."""
+    """A list of images, each with a ``key``."""
 
     path: str
 
@@ -114,10 +115,10 @@ Tell = Callable[[str], None]
 def convert_imageset(
     root: str, listed: str, target: str, wanted: ImageConversion, tell: Tell = lambda line: None
 ) -> tuple[int, int]:
-    """Write the images that the file ``listed`` names, below ``root``, to the LMDB ``target``; see ``write_listed``.
+    """Write the images that the file ``listed`` names, below ``root``, to the LMDB ``target`` (see ``write_listed``).
 
     Raises:
-        FileError: the list is wrong, too.
+        FileError: the list is wrong, or as in ``write_listed``.
     """
     source = labelled_images(root, listed, wanted)
     return write_listed(source, root, target, wanted, partial(labelled_datum, root, wanted), tell)
@@ -144,16 +145,16 @@ def write_listed(
 ) -> tuple[int, int]:
     """Write the ``record`` of each image of ``source`` to the LMDB ``target``.
 
-    Keys are ``00000007_path``. An image that cannot be read is told and left out, as in Caffe; while none could be
-    read, only the first ones are told. Images of unlike sizes are told once.
+    Keys are ``00000007_path``. As in Caffe, an unreadable image is reported and left out. While no image could be
+    read, only the first ones are reported. Images of different sizes are reported once.
 
     Returns:
-        How many were written, and how many could not be read.
+        How many images were written, and how many could not be read.
 
     Raises:
-        FileError: the folder is wrong: no image could be read; or ``target`` exists.
-        DataError: ``check_size``, and an image has another shape. No LMDB is written then.
-        WriteError: it could not be written.
+        FileError: no image could be read, so the folder is wrong; or ``target`` exists.
+        DataError: ``check_size`` is set, and an image has another shape. Then no LMDB is written.
+        WriteError: the LMDB could not be written.
     """
     left_out, alike = 0, True
     first: S | None = None
@@ -166,14 +167,14 @@ def write_listed(
                 if first or left_out <= _TOLD:
                     tell(f"left out: {error}")
                 elif left_out == _TOLD + 1:
-                    tell("left out: the next ones, too, up to the first that can be read")
+                    tell("left out: the next ones, too, until one can be read")
                 continue
             first = first or sample
             if alike and sample.image.shape != first.image.shape:
                 alike = False
                 problem = (
-                    f"{root}{sample.key}: is of {_show(sample.image.shape)}, the first image of "
-                    f"{_show(first.image.shape)}; --resize_height and --resize_width make them alike"
+                    f"{root}{sample.key}: is of {shape_text(sample.image.shape)}, the first image of "
+                    f"{shape_text(first.image.shape)}; --resize_height and --resize_width make them equal"
                 )
                 if wanted.check_size:
                     raise DataError(problem)
@@ -197,12 +198,12 @@ def _order(count: int, shuffle: bool) -> Iterator[int]:
 
 
 def image_datum(root: str, name: str, image: Image, label: int, wanted: ImageConversion) -> pb.Datum:
-    """Return the record of an ``image`` that the file ``name`` below ``root`` holds.
+    """Return the record of the ``image`` in the file ``name`` below ``root``.
 
-    The record holds that file's bytes, if the image need not change.
+    An encoded record has the file's own bytes if the image need not change.
 
     Raises:
-        DataError: it is to be encoded, and nothing tells the format.
+        DataError: the image must be encoded, and the suffix is not that of a format.
     """
     assert image.dtype == np.uint8, "images are bytes"
     if not wanted.encoded:
@@ -210,20 +211,16 @@ def image_datum(root: str, name: str, image: Image, label: int, wanted: ImageCon
     own = os.path.splitext(name)[1].lstrip(".").lower()
     wished = wanted.encode_type.lower() or own
     if FORMATS.get(wished) is None:
-        raise DataError(f"{root}{name}: the end of its name is that of no format to encode in: give --encode_type")
+        raise DataError(f"{root}{name}: its suffix is not that of a format to encode in; give --encode_type")
     if not wanted.resizes and FORMATS.get(own) == FORMATS[wished] and not wanted.grey:
         return pb.Datum(data=read_bytes(root + name), label=label, encoded=True)
     return pb.Datum(data=_encode(image.astype(np.uint8), FORMATS[wished]), label=label, encoded=True)
 
 
 def _encode(image: Pixels, form: str) -> bytes:
-    """Return the file of an image (C, H, W), blue first."""
+    """Return an image (C, H, W), with blue first, as the bytes of a file."""
     pixels = image[0] if len(image) == GREY else image[::-1].transpose(1, 2, 0)
     content = io.BytesIO()
     quality = {"quality": _QUALITY} if form in ("JPEG", "WEBP") else {}
     import_pillow().fromarray(np.ascontiguousarray(pixels)).save(content, format=form, **quality)
     return content.getvalue()
-
-
-def _show(shape: tuple[int, ...]) -> str:
-    return "×".join(map(str, shape))

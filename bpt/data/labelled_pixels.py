@@ -1,4 +1,4 @@
-"""Images with a label for each pixel: their source, what is done to both alike, and batches of them."""
+"""Images with a label for each pixel: their source, transforms of image and labels, and batches of them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bpt.base.errors import DataError, FileError, UserError, excerpt
-from bpt.base.seeds import derive_seed
 from bpt.data.batches import Batches, empty
 from bpt.data.damaged_samples import NumberedSource
 from bpt.data.image import Pixels, import_pillow, resize
 from bpt.data.image_source import read_image
 from bpt.data.prefetch import Workers
-from bpt.data.sampler import SampleDraw, Sampler, below, hash_samples
+from bpt.data.sampler import SampleDraw, Sampler, below
 from bpt.data.source import a_few, ends_of, listed_lines, slash_hint
 from bpt.data.transform import check_mean, read_mean
 from bpt.graph.layer_spec import Shape
@@ -26,7 +25,7 @@ from bpt.graph.share import Share
 
 
 class LabelsOf(enum.Enum):
-    """The words of a list's line after the path of an image."""
+    """The kind of labels in a list, after the path of an image."""
 
     NOTHING = "nothing"
     IMAGE = "a class"
@@ -43,17 +42,17 @@ class Labelled(NamedTuple):
 
 
 class LabelledSource:
-    """The images that ``path`` lists, one a line, and their labels.
+    """The images and labels in the list ``path``, one image a line.
 
     Args:
-        root_folder: put before each path as it is.
-        size: (height, width) that both are resized to; ``()`` leaves them. Labels take the nearest pixel, edges are
-            interpolated like the image, and are 1 from a half on.
-        channels: of the images, 1 or 3.
-        ignore_label: the label of images without one.
+        root_folder: the prefix of each path, joined without a slash.
+        size: (height, width) to which both are resized; ``()`` keeps their size. Labels take the nearest pixel. Edges
+            are interpolated like the image, and become 1 from one half on.
+        channels: number of channels of the images, 1 or 3.
+        ignore_label: the label of images without labels.
 
     Raises:
-        FileError: the list is missing, or a line is not as ``labels`` says.
+        FileError: the list is missing, or a line does not have the form of ``labels``.
     """
 
     def __init__(
@@ -84,7 +83,11 @@ class LabelledSource:
         return len(self._entries)
 
     def read(self, index: int) -> Labelled:
-        """Image ``index``; a DataError names the list, the line and the file if it cannot be used. For any thread."""
+        """Return image ``index`` with its labels; any thread may call this.
+
+        Raises:
+            DataError: a file cannot be used; the message names list, line and file.
+        """
         name, label, number = self._entries[index]
         image = self._file(name, self._channels, number)
         if self._labels in (LabelsOf.PIXELS, LabelsOf.EDGES):
@@ -111,11 +114,11 @@ class LabelledSource:
             yield ends_of(self._root_folder + self._entries[index][0])
 
     def close(self) -> None:
-        """No file stays open."""
+        """Do nothing: no file stays open."""
 
 
 def nearest(image: Pixels, height: int, width: int) -> Pixels:
-    """``image`` (C, H, W) as (C, ``height``, ``width``): of each new pixel the old one at its upper left, as OpenCV."""
+    """Resize ``image`` (C, H, W) to (C, ``height``, ``width``) by the pixel at the upper left, as OpenCV does."""
     rows, columns = (
         np.minimum((np.arange(new) * (old / new)).astype(np.int64), old - 1)
         for old, new in zip(image.shape[1:], (height, width), strict=True)
@@ -125,16 +128,16 @@ def nearest(image: Pixels, height: int, width: int) -> Pixels:
 
 
 class PixelTransform:
-    """``(x - mean) · scale`` of images; and of images and labels alike, a crop, perhaps mirrored.
+    """Normalises images by ``(x - mean) · scale``, and crops and mirrors images and labels together.
 
     Args:
-        mean_values: none, one, or one a channel.
+        mean_values: no values, one value, or one for each channel.
         crop: (height, width); ``()``: the whole image.
-        at_random: the crop is at random, else in the centre (rounded up and left).
-        pad: images smaller than the crop get means at the right and below, and labels this number; ``None``: they are
-            refused.
-        mirror: half of them are flipped left to right.
-        mean_file: of the mean image, instead of values, of the size of the images; "": none.
+        at_random: whether the crop is at random; if not, it is in the centre (rounded up and left).
+        pad: label for the padding of images smaller than the crop, which get means at the right and below; ``None``
+            refuses such images.
+        mirror: whether half of the samples are flipped left to right.
+        mean_file: file of a mean image with the size of the images, instead of values; "": none.
     """
 
     def __init__(
@@ -159,9 +162,10 @@ class PixelTransform:
         self._crop, self._at_random, self._mirror, self._seed, self._pad = crop, at_random, mirror, seed, pad
 
     def infer(self, image: Shape) -> Shape:
-        """Return the shape (C, h, w) that an image (C, H, W) gets.
+        """Return the shape (C, h, w) of a transformed image (C, H, W).
 
-        A UserError if it does not fit the crop or the mean.
+        Raises:
+            UserError: the image does not fit the crop or the mean.
         """
         if self._mean is not None:
             check_mean(self._mean, image, self._mean_file)
@@ -178,17 +182,17 @@ class PixelTransform:
     def __call__(
         self, sample: Labelled, draw: SampleDraw, data: NDArray[np.float32], labels: NDArray[np.float32]
     ) -> None:
-        """Write one sample, of the draw of one, into ``data`` (C, h, w) and ``labels`` (1, h, w)."""
+        """Write one sample, with its ``draw``, into ``data`` (C, h, w) and ``labels`` (1, h, w)."""
         height, width = data.shape[1:]
         room = np.maximum(np.array(sample.image.shape[1:]) - (height, width), 0)
         top, left = room // 2
         if self._at_random:
             top, left = (
-                int(below(np.array([most + 1]), self._hash(what, draw))[0])
+                int(below(np.array([most + 1]), draw.hashes(self._seed, what))[0])
                 for most, what in zip(room, ("crop top", "crop left"), strict=True)
             )
         window = np.s_[:, top : top + height, left : left + width]
-        flip = bool(self._mirror and below(2, self._hash("mirror", draw))[0])
+        flip = bool(self._mirror and below(2, draw.hashes(self._seed, "mirror"))[0])
         inside = np.s_[:, : min(height, sample.image.shape[1]), : min(width, sample.image.shape[2])]
         data[...] = self._means
         data[inside] = sample.image[window]
@@ -200,14 +204,11 @@ class PixelTransform:
         if flip:
             data[...], labels[...] = data[:, :, ::-1].copy(), labels[:, :, ::-1].copy()
 
-    def _hash(self, what: str, draw: SampleDraw) -> NDArray[np.uint64]:
-        return hash_samples(derive_seed(self._seed, what), draw.epochs, draw.samples)
-
 
 class LabelledBatches(Batches[NumberedSource[Labelled]]):
     """Batches of (data (B, C, h, w), labels (B, 1, h, w), sizes (B, 1, 1, 2)).
 
-    Within a batch all images must get one shape. Sizes are height and width of what of a sample is image, not padding.
+    All images of a batch must get one shape. Sizes are height and width of each image without its padding.
     """
 
     def __init__(
@@ -227,7 +228,7 @@ class LabelledBatches(Batches[NumberedSource[Labelled]]):
         shapes = {self._shape(sample) for sample in samples or [self._source.read(0)]}
         if len(shapes) > 1:
             raise DataError(
-                f"{self._source.path}: images of a batch get the shapes {sorted(shapes)}; give a size or a crop, or "
+                f"{self._source.path}: images of a batch have the shapes {sorted(shapes)}; give a size or a crop, or "
                 "batch_size: 1"
             )
         (shape,) = shapes

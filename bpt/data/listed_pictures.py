@@ -1,4 +1,4 @@
-"""The image files that a list or a folder names, whatever else the list holds, and whether all can be decoded."""
+"""Finds the image files in a list of any form or in a folder, and checks that all can be decoded."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ListedPicture:
     Attributes:
         place: the list and the line; "": the user has named the file.
         file: its path.
-        hint: ends a message that it cannot be read.
+        hint: the end of a message about an unreadable file.
     """
 
     place: str
@@ -39,10 +39,10 @@ class ListedPicture:
     hint: str = ""
 
     def check(self) -> None:
-        """Decode it; of a file of annotations only see that it is there.
+        """Decode the image; of a file of annotations, only check that it exists.
 
         Raises:
-            DataError: it cannot be read or decoded.
+            DataError: the file cannot be read or decoded.
         """
         before = f"{self.place}: " if self.place else ""
         try:
@@ -63,7 +63,7 @@ class ListedPicture:
 
 
 class ListedFile(Protocol):
-    """Something that a list names: a picture, a volume, a clip."""
+    """An item of a list: a picture, a volume or a clip."""
 
     def check(self) -> None:
         """Read it, or raise a BptError."""
@@ -76,11 +76,11 @@ class ListedFile(Protocol):
 def verify_listed(
     path: str, find: Callable[[], Sequence[ListedFile]], tell: Callable[[int], None], what: str = "file"
 ) -> Verified:
-    """Decode all that ``find`` gives for ``path``, in threads. Raises nothing.
+    """Decode all files that ``find`` returns for ``path``, in threads; report errors instead of raising them.
 
     Args:
-        tell: takes the bytes of each file that has been read.
-        what: one of these is, in words.
+        tell: function that gets the bytes of each file that has been read.
+        what: the word for one file.
     """
     try:
         pictures = find()
@@ -94,7 +94,7 @@ def verify_listed(
 
 
 def pictures_in(folder: str) -> list[ListedPicture]:
-    """Return the image files in a folder and its folders, by name; their endings tell that they are images."""
+    """Return the files with an image's suffix in a folder and its folders, by name."""
     found = sorted(path for path in Path(folder).rglob("*") if path.suffix.lower() in ENDINGS and not path.is_dir())
     return [ListedPicture("", str(path)) for path in found]
 
@@ -124,10 +124,11 @@ def _begins_as_picture(name: str, listing: str) -> bool:
 
 
 def listed_pictures(path: str, root_folder: str | None = None) -> list[ListedPicture]:
-    """Return the files that the list at ``path`` names, one or two a line, perhaps with a label.
+    """Return the files that the list at ``path`` names, one or two a line, with or without a label.
 
     Args:
-        root_folder: before each name, as it is; ``None``: names start here, or in the list's folder.
+        root_folder: the prefix of each name, joined without a slash; ``None``: names start in the working folder, or in
+            the list's folder.
 
     Raises:
         FileError: the list cannot be read, or is empty.
@@ -149,7 +150,7 @@ def _placed(name: str, folders: Sequence[str], root: str) -> str:
 
 
 def _names(line: str, folders: Sequence[str], root: str = "") -> list[str]:
-    """Return the names of files in a line: all of it, all but a label, or each of its words."""
+    """Return the names of files in a line: the whole line, the line without a label, or each word."""
 
     def is_there(name: str) -> bool:
         return os.path.exists(native_path(_placed(name, folders, root)))
@@ -167,10 +168,10 @@ def _names(line: str, folders: Sequence[str], root: str = "") -> list[str]:
 
 
 def window_file_pictures(path: str, root_folder: str | None = None) -> list[ListedPicture]:
-    """Return the image files that a window file names: the line behind each image's number.
+    """Return the image files that a window file names, in the lines after each image's number.
 
     Raises:
-        FileError: it cannot be read, or names no image.
+        FileError: the window file cannot be read, or names no image.
     """
     folders = ("", os.path.dirname(path)) if root_folder is None else ()
     found = []

@@ -1,4 +1,4 @@
-"""The volumes and the clips of videos that a list names, and whether each can be read."""
+"""Finds the volumes, or the clips of videos, in a list, and checks that each can be read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ListedVolume:
     Attributes:
         place: the list and the line.
         line: its text, a path and a label.
-        folder: that the path starts from.
+        folder: the folder from which the path starts.
     """
 
     place: str
@@ -33,7 +33,7 @@ class ListedVolume:
     folder: Path
 
     def check(self) -> None:
-        """Read the volume.
+        """Read the volume, and raise an error if that is impossible.
 
         Raises:
             FileError: the line is wrong, or the file is missing or cannot be read.
@@ -62,12 +62,12 @@ class ListedClip:
     index: int
 
     def check(self) -> None:
-        """Decode its frames, or raise a DataError."""
+        """Decode the clip's frames; raise a DataError if that is impossible."""
         self.source.read(self.index)
 
     @property
     def size(self) -> int:
-        """Bytes of the file with its first frame; 0 if that is not there."""
+        """Return the bytes of the file with the clip's first frame; 0 if the file is missing."""
         try:
             return os.stat(self.source.first_file(self.index)).st_size
         except OSError:
@@ -75,7 +75,7 @@ class ListedClip:
 
 
 def listed_volumes(path: str, root_folder: str = "") -> Sequence[ListedVolume]:
-    """Return the lines of the list of volumes at ``path``; see VolumeSource.
+    """Return the lines of the list of volumes at ``path``, whose form VolumeSource describes.
 
     Raises:
         FileError: the list cannot be read, or is empty.
@@ -88,7 +88,7 @@ def listed_volumes(path: str, root_folder: str = "") -> Sequence[ListedVolume]:
 
 
 def lists_volumes(path: str) -> bool:
-    """Return whether the first file that the text at ``path`` names ends as that of a volume."""
+    """Return whether the first file that the text at ``path`` names has a volume's suffix."""
     return any(word.lower().endswith(_ENDINGS) for word in first_line(path).split())
 
 

@@ -1,4 +1,4 @@
-"""Data sets of Datum records in LMDBs: opened, read in the order of their keys, and written, all of it or nothing."""
+"""Reads data sets of Datum records from LMDBs in the order of their keys, and writes them atomically."""
 
 from __future__ import annotations
 
@@ -26,15 +26,14 @@ from bpt.data.sampler import Integers
 from bpt.data.source import Sample
 
 _LEVELDB = (
-    "is a LevelDB, which bpt does not read but wants converted: make the data set again with "
-    "bpt convert imageset, or copy its records, keys and values as they are, into an LMDB (docs/data.md has the "
-    "few lines that do so)"
+    "is a LevelDB, which bpt does not read: make the data set again with bpt convert imageset, or copy its records, "
+    "keys and values unchanged, into an LMDB (docs/data.md has the few lines that do so)"
 )
-_LOOK_EVERY = 1024  # records; then it is looked whether the file is still the one that was opened
+_LOOK_EVERY = 1024  # records between two checks that the file is still the one that was opened
 
 
 def import_lmdb() -> ModuleType:
-    """Return the module ``lmdb``, which writes; a UserError that says how to install it if it is missing."""
+    """Return the module ``lmdb``, for writing; raise a UserError that says how to install it if it is missing."""
     try:
         import lmdb  # noqa: PLC0415  optional package
     except ImportError:
@@ -43,12 +42,12 @@ def import_lmdb() -> ModuleType:
 
 
 def open_lmdb(path: str) -> LmdbFile:
-    """Return the LMDB in the folder ``path``, to be closed.
+    """Open the LMDB in the folder ``path``; the caller closes it.
 
-    Nothing is written there, not even a lock file, so the folder may be read-only and shared.
+    This writes nothing there, not even a lock file, so the folder may be read-only and shared.
 
     Raises:
-        FileError: missing, not an LMDB, empty or truncated.
+        FileError: the LMDB is missing, empty or truncated, or this is not an LMDB.
     """
     file = _data_file(path)
     try:
@@ -81,13 +80,13 @@ def _data_file(path: str) -> Path:
 
 
 class DatumRecord(NamedTuple):
-    """A record as it stands in a database: its key and a serialised Datum."""
+    """A record of a database: its key and a serialised Datum."""
 
     key: bytes
     datum: bytes
 
     def sample(self, path: str, channels: int | None = None) -> Sample:
-        """Return the decoded record; ``channels`` as in LmdbSource.
+        """Decode the record; ``channels`` is as in LmdbSource.
 
         Raises:
             DataError: the record cannot be decoded; the message names ``path`` and key.
@@ -101,16 +100,16 @@ class DatumRecord(NamedTuple):
 
 
 class LmdbSource:
-    """The records of the LMDB in the folder ``path``; any keys will do.
+    """The records of the LMDB in the folder ``path``, with any keys.
 
     Args:
-        random_access: records will be read in any order. A table of their places is then made at the first
-            read. Without it one walks from record to record, which needs no table; going back means walking
-            from the start.
-        channels: what encoded images are converted to, 1 or 3; ``None`` keeps what the file has.
+        random_access: whether records will be read in any order. Then the first read makes a table of their places.
+            Without it the source walks from record to record, which needs no table; going back means walking from the
+            start.
+        channels: number of channels to which encoded images are converted, 1 or 3; ``None`` keeps the file's.
 
     Raises:
-        FileError: missing, not an LMDB, empty or truncated.
+        FileError: the LMDB is missing, empty or truncated, or this is not an LMDB.
     """
 
     def __init__(self, path: str, *, random_access: bool = False, channels: int | None = None) -> None:
@@ -122,8 +121,8 @@ class LmdbSource:
         self._reads = 0
         self._leaves: Iterator[Leaf] = iter(())
         self._leaf: Leaf = []
-        self._start = self._size  # index of the leaf's first record; at first beyond all
-        self._places: tuple[Integers, Integers] | None = None  # pages of the leaves, and how many records end there
+        self._start = self._size  # index of the first record of the current leaf; at first there is none
+        self._places: tuple[Integers, Integers] | None = None  # pages of leaves, and records up to each end
 
     def __len__(self) -> int:
         return self._size
@@ -135,11 +134,11 @@ class LmdbSource:
         return partial(self.record(index).sample, self.path, self._channels)
 
     def is_encoded(self) -> bool:
-        """Return whether the first record has to be decoded; a DataError if it cannot be read."""
+        """Return whether the first record has an image file; raise a DataError if it cannot be read."""
         return is_encoded(self.record(0).datum)
 
     def record(self, index: int) -> DatumRecord:
-        """Record ``index``, not decoded; a DataError if it cannot be read, or the file is not what it was."""
+        """Return record ``index``, not decoded; raise a DataError if it is unreadable or the file has changed."""
         self._reads += 1
         try:
             if not self._reads % _LOOK_EVERY:
@@ -163,7 +162,7 @@ class LmdbSource:
             raise DataError(f"{self.path}: {error}") from None
 
     def _change(self) -> str:
-        """Return what has happened to the file since it was opened; it explains all else."""
+        """Return the change of the file since it was opened, which causes other errors; "" if there is none."""
         try:
             self._file.check_unchanged()
         except (DamagedError, OSError) as error:
@@ -192,35 +191,35 @@ class LmdbSource:
 
 
 def _between(first: bytes, last: bytes) -> list[bytes]:
-    """Two keys, spread evenly as numbers, that need not be there."""
+    """Return two keys between ``first`` and ``last``, evenly spaced as numbers; they need not exist."""
     length = max(len(first), len(last))
     low, high = (int.from_bytes(key.ljust(length, b"\0"), "big") for key in (first, last))
     return [(low + (high - low) * part // 3).to_bytes(length, "big") for part in (1, 2)]
 
 
-_RECORDS_A_COMMIT = 1000  # as Caffe's convert_imageset
-_FIRST_MAP_SIZE = 2**24  # bytes; doubled whenever it is full
+_RECORDS_A_COMMIT = 1000  # as in Caffe's convert_imageset
+_FIRST_MAP_SIZE = 2**24  # bytes; it doubles whenever the map is full
 
 
 def check_new(path: str | os.PathLike[str]) -> None:
-    """Raise a FileError if there is something at ``path`` already."""
+    """Raise a FileError if ``path`` exists."""
     if os.path.exists(path):
         raise FileError(path, "exists already; remove it or name another")
 
 
 class LmdbWriter:
-    """A context manager that makes the LMDB ``path``.
+    """Context manager that writes the LMDB ``path``.
 
     An example::
 
         with LmdbWriter("train_lmdb") as writer:
             writer.put(datum)
 
-    The records go to a temporary folder beside it, which takes its name once the block has ended
-    without an error. The file ends with its checksums, which other programs do not see.
+    The records go to a temporary folder beside it, which is renamed to ``path`` if the block ends without an error. The
+    file ends with checksums, which other programs ignore.
 
     Args:
-        overwrite: replace what stands at ``path``; else that is a FileError.
+        overwrite: whether to replace an existing ``path``, which is a FileError otherwise.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
@@ -237,11 +236,11 @@ class LmdbWriter:
             self._environment = self._lmdb.open(os.fspath(self._temporary), map_size=self._map_size, lock=False)
 
     def __len__(self) -> int:
-        """Return records put so far."""
+        """Return the number of records so far."""
         return self._count
 
     def put(self, datum: pb.Datum | pb.AnnotatedDatum, key: str | None = None) -> None:
-        """Add a record under ``key``, by default its number in eight digits."""
+        """Add a record with ``key``, by default its number in eight digits."""
         self._pending.append(((key or f"{self._count:08d}").encode(), datum.SerializeToString()))
         self._count += 1
         if len(self._pending) == _RECORDS_A_COMMIT:

@@ -1,11 +1,11 @@
-"""The file of an LMDB, read page by page with ``pread``.
+"""Reads the file of an LMDB page by page with ``pread``.
 
-LMDB's own library maps the file into memory: a page that is cut off while a run goes on kills the process by SIGBUS,
-without a word, and one that is damaged may send it anywhere. Here each page is copied and looked at before it is used,
-so that whatever happens to the file is an error in words. It takes as long (docs/data.md).
+LMDB's own library maps the file into memory: if the file is truncated during a run, SIGBUS kills the process without a
+message, and a damaged page can cause any behaviour. This module copies and checks each page before it uses it, so any
+change of the file gives an error message. It takes as long as the library (docs/data.md).
 
-The format is that of LMDB 0.9 on machines of 64 bits, little-endian (``mdb.c``: MDB_page, MDB_node, MDB_db, MDB_meta).
-The file holds two meta pages, of which that with the higher transaction counts, and a B+ tree from its root on.
+The format is that of LMDB 0.9 on 64-bit little-endian machines (``mdb.c``: MDB_page, MDB_node, MDB_db, MDB_meta). The
+file has two meta pages, of which the one with the higher transaction counts, and a B+ tree.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-_PAGE = struct.Struct("<QHHHH")  # number, pad, flags, lower, upper; of large values the last two count pages
-_NODE = struct.Struct("<HHHH")  # low and high half of the size or child, flags or the child's top, size of the key
+_PAGE = struct.Struct("<QHHHH")  # number, pad, flags, lower, upper; the last two are the pages of a large value
+_NODE = struct.Struct("<HHHH")  # low and high half of size or child; flags, or upper part of child; size of the key
 _META = struct.Struct("<IIQQ")  # magic, version, address, size of the map
 _DB = struct.Struct("<IHHQQQQQ")  # pad or page size, flags, depth, branch, leaf and overflow pages, entries, root
 _NUMBER = struct.Struct("<Q")
@@ -27,13 +27,13 @@ _BRANCH, _LEAF, _LARGE, _META_PAGE, _DIRTY = 0x01, 0x02, 0x04, 0x08, 0x10
 _ELSEWHERE, _DATABASE, _SEVERAL = 0x01, 0x02, 0x04  # flags of a node: its value is large, a database, several values
 _DEEPEST = 32  # LMDB's own limit
 _PAGE_SIZES = tuple(2**power for power in range(8, 17))
-_TOGETHER = 16  # pages that are read by one call
-_WORTH_A_CALL = 2**15  # bytes that take longer to copy than to read apart from what stands before them
+_TOGETHER = 16  # pages in one read
+_WORTH_A_CALL = 2**15  # bytes from which a separate read is faster than copying them with the bytes before
 _EMPTY = 2**64 - 1  # the root of a tree without pages
 
 
 class NotLmdbError(ValueError):
-    """The file is no LMDB that can be read; the message says why, without the path."""
+    """The file is not a readable LMDB; the message says why, without the path."""
 
 
 class DamagedError(ValueError):
@@ -41,7 +41,7 @@ class DamagedError(ValueError):
 
 
 class Meta(NamedTuple):
-    """The content of a meta page. Pages and bytes are counted as in LMDB's ``stat``."""
+    """The content of a meta page; pages and bytes are counted as in LMDB's ``stat``."""
 
     page_size: int
     depth: int
@@ -54,12 +54,12 @@ class Meta(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes that the file has at least."""
+        """Smallest size of the file in bytes."""
         return (self.last_page + 1) * self.page_size
 
 
 class LmdbEntry(NamedTuple):
-    """A record in a leaf; ``large`` is the first page of a value that has pages of its own, or 0."""
+    """A record in a leaf; ``large`` is the first page of a large value, which has its own pages, or 0."""
 
     key: bytes
     value: bytes
@@ -71,25 +71,25 @@ Leaf = list[LmdbEntry]
 
 
 class LmdbFile:
-    """An LMDB that is read as it was when it was opened.
+    """An LMDB in the state in which it was opened.
 
     Any thread may call any method at any time.
 
     Args:
-        path: of ``data.mdb``.
+        path: the path of ``data.mdb``.
 
     Attributes:
-        meta: what it was when opened.
+        meta: the newest meta page at the time of opening.
 
     Raises:
-        NotLmdbError: the file is no LMDB, or of another machine, or a page of it is missing.
-        OSError: it cannot be read.
+        NotLmdbError: the file is not an LMDB, is that of another kind of machine, or lacks a page.
+        OSError: the file cannot be read.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
         self.close = weakref.finalize(self, os.close, self._descriptor)
-        """Gives the file back; also called when the object is forgotten, and without effect the second time."""
+        """Closes the file; deleting the object does the same, and a second call has no effect."""
         self.meta = self._newest()
         have = os.fstat(self._descriptor).st_size
         if have < self.meta.size:
@@ -99,7 +99,7 @@ class LmdbFile:
         """Yield the records of each leaf, in the order of their keys; large values are not read.
 
         Raises:
-            DamagedError: a page cannot be, or there are more or fewer records than the file says.
+            DamagedError: a page is invalid, or the number of records differs from that in the meta page.
             OSError: the file cannot be read.
         """
         left = self.meta.entries
@@ -113,7 +113,7 @@ class LmdbFile:
             raise DamagedError(f"it has {'more' if left < 0 else 'fewer'} records than its meta page says")
 
     def places(self) -> Iterator[tuple[int, int]]:
-        """Yield the number of each leaf's page and how many records it has, in order; raises what ``leaves`` raises."""
+        """Yield the page number and the number of records of each leaf, in order; raise errors as ``leaves`` does."""
         left = self.meta.entries
         for page in self._pages():
             count = self._count(page)
@@ -125,7 +125,7 @@ class LmdbFile:
             raise DamagedError(f"it has {'more' if left < 0 else 'fewer'} records than its meta page says")
 
     def entry(self, number: int, index: int) -> LmdbEntry:
-        """Record ``index`` of the leaf in page ``number``; raises what ``leaves`` raises."""
+        """Return record ``index`` of the leaf in page ``number``; raise errors as ``leaves`` does."""
         page = self._page(number, _LEAF)
         if index >= self._count(page):
             raise self._damaged(page)
@@ -133,7 +133,7 @@ class LmdbFile:
         return self._entry(page, at)
 
     def first_from(self, key: bytes) -> LmdbEntry | None:
-        """Return the first record whose key is ``key`` or behind it; ``None``: there is none."""
+        """Return the first record whose key is not before ``key``, or ``None`` if there is none."""
         for page in self._pages(key):
             leaf = self._entries(page)
             at = bisect_left([entry.key for entry in leaf], key)
@@ -142,28 +142,28 @@ class LmdbFile:
         return None
 
     def value(self, entry: LmdbEntry) -> bytes:
-        """Return the value of a record; raises what ``leaves`` raises."""
+        """Return the value of a record; raise errors as ``leaves`` does."""
         if not entry.large:
             return entry.value
         pages = self._pages_of(entry)
         if entry.large + pages > self.meta.last_page + 1:
-            raise DamagedError(f"page {entry.large} has a value that reaches behind the last page")
+            raise DamagedError(f"page {entry.large} has a value that reaches beyond the last page")
         together = entry.size < _WORTH_A_CALL
         content = self._read(entry.large, _PAGE.size + (entry.size if together else 0))
         number, _, flags, low, high = _PAGE.unpack_from(content)
         if number != entry.large or flags != _LARGE or low + (high << 16) < pages:
-            raise DamagedError(f"page {entry.large} is not the large value that it should be")
+            raise DamagedError(f"page {entry.large} should be a large value, but is not")
         return content[_PAGE.size :] if together else self._read(entry.large, entry.size, _PAGE.size)
 
     def pages_of(self, entry: LmdbEntry) -> range:
-        """Return the pages that hold the value of a record, if it has some of its own."""
+        """Return the pages of a record's large value; an empty range for a value in the leaf."""
         return range(entry.large, entry.large + self._pages_of(entry)) if entry.large else range(0)
 
     def check_unchanged(self) -> None:
         """Raise a DamagedError if the file has changed since it was opened.
 
-        It has changed if it is shorter than it was, or if no meta page has the transaction that was the newest. LMDB
-        itself overwrites no page of the last two transactions.
+        It has changed if it is shorter than before, or if no meta page has the transaction that was the newest. LMDB
+        itself does not overwrite pages of the last two transactions.
         """
         try:
             if os.fstat(self._descriptor).st_size < self.meta.size:
@@ -181,7 +181,7 @@ class LmdbFile:
         return -(-(_PAGE.size + entry.size) // self.meta.page_size)
 
     def _pages(self, key: bytes | None = None, backwards: bool = False) -> Iterator[bytes]:
-        """Yield the leaves from that on in which ``key`` is or would be, as pages."""
+        """Yield the pages of leaves, from the one that has or would have ``key`` on."""
         if self.meta.depth:
             yield from self._below(self.meta.root, self.meta.depth, key, backwards)
 
@@ -192,7 +192,7 @@ class LmdbFile:
         page = self._page(number, _BRANCH)
         children = self._children(page)
         start = 0
-        if key is not None:  # a child has what its key says and what is behind it; the first has no key
+        if key is not None:  # a child has the keys from its own key on; the first child has no key
             start = bisect_right([child[0] for child in children[1:]], key)
         if depth == 2 and key is None and not backwards:
             yield from self._leaves_of([number for _, number in children])
@@ -201,7 +201,7 @@ class LmdbFile:
             yield from self._below(children[at][1], depth - 1, key if at == start else None, backwards)
 
     def _leaves_of(self, numbers: Sequence[int]) -> Iterator[bytes]:
-        """Yield these leaves; those that lie one behind the other are read together."""
+        """Yield these leaves; one read gets several leaves whose pages follow one another."""
         size, at = self.meta.page_size, 0
         while at < len(numbers):
             run = 1
@@ -230,7 +230,7 @@ class LmdbFile:
         return [self._entry(page, at) for at in self._pointers(page)]
 
     def _entry(self, page: bytes, at: int) -> LmdbEntry:
-        """Return the record whose node stands ``at`` a place of its leaf."""
+        """Return the record whose node is at offset ``at`` of its leaf."""
         if at + 8 > len(page):
             raise self._damaged(page)
         low, high, flags, key_size = _NODE.unpack_from(page, at)
@@ -242,7 +242,7 @@ class LmdbFile:
                 raise self._damaged(page)
             return LmdbEntry(page[at + 8 : start], page[start:end], 0, size)
         if flags & (_DATABASE | _SEVERAL):
-            raise DamagedError("it holds databases of its own or several values a key, not the records of a data set")
+            raise DamagedError("it has nested databases or several values for a key, so it is not a data set")
         if flags != _ELSEWHERE or start + _NUMBER.size > len(page):
             raise self._damaged(page)
         (large,) = _NUMBER.unpack_from(page, start)
@@ -257,7 +257,7 @@ class LmdbFile:
         return int(lower - _PAGE.size) >> 1
 
     def _pointers(self, page: bytes) -> tuple[int, ...]:
-        """Return where the nodes of a page stand."""
+        """Return the offsets of a page's nodes."""
         count = self._count(page)
         pointers = struct.unpack_from(f"<{count}H", page, _PAGE.size)
         if min(pointers) < _PAGE.size + 2 * count or max(pointers) + _NODE.size > len(page):
@@ -267,19 +267,19 @@ class LmdbFile:
     def _page(self, number: int, kind: int) -> bytes:
         """Return the page ``number``, which is a branch or a leaf."""
         if not 1 < number <= self.meta.last_page:
-            raise DamagedError(f"it refers to page {number}, which cannot be")
+            raise DamagedError(f"it refers to page {number}, which does not exist")
         return self._checked(self._read(number, self.meta.page_size), number, kind)
 
     def _checked(self, page: bytes, number: int, kind: int) -> bytes:
         found, _, flags, _, _ = _PAGE.unpack_from(page)
         if found != number or flags & ~_DIRTY != kind:
-            raise DamagedError(f"page {number} is not the {'leaf' if kind == _LEAF else 'branch'} that it should be")
+            raise DamagedError(f"page {number} should be a {'leaf' if kind == _LEAF else 'branch'}, but is not")
         return page
 
     def _read(self, number: int, size: int, skip: int = 0) -> bytes:
         start = number * self.meta.page_size + skip
         content = os.pread(self._descriptor, size, start)
-        while len(content) < size:  # more than the 2 GB that come at once, or a signal
+        while len(content) < size:  # a read returns at most 2 GB, and a signal may end it early
             more = os.pread(self._descriptor, size - len(content), start + len(content))
             if not more:
                 raise self._cut()
@@ -302,14 +302,14 @@ class LmdbFile:
             main = _DB.unpack_from(content, _PAGE.size + _META.size + _DB.size)
             last_page, transaction = struct.unpack_from("<QQ", content, _PAGE.size + _META.size + 2 * _DB.size)
         except struct.error:
-            raise NotLmdbError("is not an LMDB that can be read: its data.mdb ends in its first pages") from None
+            raise NotLmdbError("is not a readable LMDB: its data.mdb ends in its first pages") from None
         if magic != _MAGIC or not flags & _META_PAGE:
-            raise NotLmdbError("is not an LMDB that can be read: File is not an LMDB file")
+            raise NotLmdbError("is not a readable LMDB: File is not an LMDB file")
         if version != _VERSION:
             raise NotLmdbError(f"is an LMDB of version {version} of the format; bpt reads version {_VERSION}")
         page_size, (_, _, depth, _, leaves, large, entries, root) = free[0], main
         if page_size not in _PAGE_SIZES or number != (at > 0) or depth > _DEEPEST or (root == _EMPTY) != (not depth):
-            raise NotLmdbError("is a damaged LMDB: a meta page cannot be; copy or make it again")
+            raise NotLmdbError("is a damaged LMDB: a meta page is invalid; copy or make it again")
         return Meta(page_size, depth, leaves, large, entries, root, last_page, transaction)
 
     def _damaged(self, page: bytes) -> DamagedError:

@@ -1,4 +1,4 @@
-"""MNIST's files, all others of their format (Fashion-MNIST), and CIFAR-10's binary files, as LMDBs."""
+"""Converts MNIST's files, others of their format (Fashion-MNIST), and CIFAR-10's binary files to LMDBs."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from bpt.data.datum import encode_datum
 from bpt.data.lmdb_file import LmdbWriter
 
 _SMALL, _LARGE = 2**20, 2**31  # bytes
-BYTES = 8  # the type code of unsigned bytes
+BYTES = 8  # IDX's type code of unsigned bytes
 
 
 def read_idx(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
-    """Return the array in an IDX file of unsigned bytes, packed by gzip if the name ends in .gz.
+    """Return the array in an IDX file of unsigned bytes, compressed by gzip if the name ends in .gz.
 
-    The file holds two zero bytes, the type code, the number of dimensions, each dimension as a big-endian
-    32-bit integer, and the values.
+    The file has two zero bytes, the type code, the number of dimensions, each dimension as a big-endian 32-bit integer,
+    and the values.
 
     Raises:
-        FileError: it cannot be read, or is not such a file.
+        FileError: the file cannot be read, or has another format.
     """
     path = Path(path)
     try:
@@ -45,7 +45,7 @@ def read_idx(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
 
 
 def _unpacked(path: Path) -> bytes:
-    """Return the content of a gzip file, and little more than its head announces: a bomb may grow a thousandfold."""
+    """Return the content of a gzip file, and little more than its head announces, because of decompression bombs."""
     with gzip.open(path) as file:
         head = file.read(4)
         head += file.read(4 * head[3] if len(head) > 3 else 0)
@@ -54,10 +54,10 @@ def _unpacked(path: Path) -> bytes:
 
 
 def convert_mnist(images: str, labels: str, target: str, *, overwrite: bool = False) -> int:
-    """Write the images (1, H, W) and labels of two IDX files to the LMDB ``target``; how many there are.
+    """Write the images (1, H, W) and labels of two IDX files to the LMDB ``target``, and return their number.
 
     Raises:
-        FileError: a file is wrong, they do not belong together, or ``target`` exists and ``overwrite`` is off.
+        FileError: a file is wrong, the files do not match, or ``target`` exists and ``overwrite`` is off.
         WriteError: the LMDB could not be written.
     """
     pixels, numbers = read_idx(images), read_idx(labels)
@@ -70,17 +70,17 @@ def convert_mnist(images: str, labels: str, target: str, *, overwrite: bool = Fa
 
 
 SHAPE = (3, 32, 32)
-RECORD = 1 + 3 * 32 * 32  # the label, then the image
+RECORD = 1 + 3 * 32 * 32  # bytes of the label and the image
 TRAIN = tuple(f"data_batch_{number}.bin" for number in range(1, 6))
 TEST = ("test_batch.bin",)
 TRAIN_LMDB, TEST_LMDB = "cifar10_train_lmdb", "cifar10_test_lmdb"
 
 
 def read_batch(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Return the images (N, 3, 32, 32), red first, and labels (N,) of one file: records of 1 + 3072 bytes.
+    """Return the images (N, 3, 32, 32), red first, and labels (N,) of one file with records of 1 + 3072 bytes.
 
     Raises:
-        FileError: it cannot be read, or is not such a file.
+        FileError: the file cannot be read, or has another format.
     """
     try:
         content = np.frombuffer(path.read_bytes(), np.uint8)
@@ -95,16 +95,16 @@ def read_batch(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
 
 
 def read_batches(folder: Path, names: Sequence[str]) -> Iterator[tuple[NDArray[np.uint8], int]]:
-    """Image and label of all records of the files ``names``."""
+    """Yield image and label of each record in the files ``names``."""
     for name in names:
         images, labels = read_batch(folder / name)
         yield from zip(images, labels.tolist(), strict=True)
 
 
 def convert_cifar10(source: Path, target: Path, *, overwrite: bool = False) -> Iterator[tuple[Path, int]]:
-    """Write both LMDBs into the folder ``target``; each with how many images it has.
+    """Write both LMDBs into the folder ``target``, and yield each with its number of images.
 
-    Channels stay red, green, blue, as Caffe's own converter leaves them. Keys have five digits, as its.
+    As with Caffe's own converter, channels stay red, green, blue, and keys have five digits.
 
     Raises:
         FileError: a file is wrong, or an LMDB exists and ``overwrite`` is off.

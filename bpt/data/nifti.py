@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from bpt.base.errors import FileError, UserError, did_you_mean, first_line_of
 from bpt.base.native_paths import native_path, windows_hint
 from bpt.base.user_files import refuse_file
+from bpt.graph.layer_spec import shape_text
 from bpt.system.device import CPU
 from bpt.system.device.memory_use import obtainable_memory
 
@@ -23,7 +24,7 @@ Volume: TypeAlias = NDArray[np.float32]
 
 
 def import_nibabel() -> ModuleType:
-    """Return the module ``nibabel``; a UserError that says how to install it if it is missing."""
+    """Return the module ``nibabel``; raise a UserError that says how to install it if it is missing."""
     try:
         import nibabel  # noqa: PLC0415  optional package
     except ImportError:
@@ -34,10 +35,10 @@ def import_nibabel() -> ModuleType:
 def open_nifti(path: str | os.PathLike[str]) -> Any:
     """Return the NIfTI image in the file at ``path`` as nibabel's object.
 
-    Its header is checked. Its voxels are not read yet.
+    This checks its header, and does not read its voxels.
 
     Raises:
-        FileError: missing, not a NIfTI file, not one volume of numbers, or with an affine that is no map of space.
+        FileError: the file is missing, is not NIfTI, is not one volume of numbers, or has a singular affine.
         UserError: the package nibabel is missing.
     """
     nibabel = import_nibabel()
@@ -45,13 +46,13 @@ def open_nifti(path: str | os.PathLike[str]) -> Any:
     if not Path(path).is_file():
         raise FileError(path, _missing(Path(path)))
     try:
-        image = nibabel.load(path, mmap=False)  # a map of a file that is cut would end the process
+        image = nibabel.load(path, mmap=False)  # a memory map of a truncated file would kill the process
     except (nibabel.filebasedimages.ImageFileError, nibabel.spatialimages.HeaderDataError) as error:
         wanted = "a gzip file" if path.endswith(".gz") else "a NIfTI file"
         raise refuse_file(path, wanted, f"is not a NIfTI file, or a damaged one: {first_line_of(error)}") from None
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise FileError(path, _why(error, "is not a NIfTI file, or a damaged one")) from None
-    if not isinstance(image, nibabel.Nifti1Pair):  # that of NIfTI-2 is one, too
+    if not isinstance(image, nibabel.Nifti1Pair):  # the class of NIfTI-2 is a subclass
         raise FileError(path, f"is a file of nibabel's {type(image).__name__}, not NIfTI")
     _check_shape(path, image.shape)
     if image.get_data_dtype().kind not in "fiub":
@@ -66,18 +67,18 @@ def open_nifti(path: str | os.PathLike[str]) -> Any:
 def read_nifti(path: str | os.PathLike[str]) -> Volume:
     """Return the voxels of the file at ``path``, with the file's scale applied: (D, H, W).
 
-    The axes are flipped and exchanged, never resampled, to the closest canonical ones: the first runs from left to
-    right, the second from back to front, the third from below to above (RAS+; nibabel: ``as_closest_canonical``). A
-    file that does not say how it is oriented has NIfTI's default, whose first axis runs from right to left.
+    The axes are flipped and permuted, never resampled, to the closest canonical ones: the first goes from left to
+    right, the second from back to front, the third from bottom to top (RAS+; nibabel: ``as_closest_canonical``). A file
+    without an orientation has NIfTI's default, whose first axis goes from right to left.
 
     Raises:
-        FileError: see ``open_nifti``; the voxels cannot be read, or some are not finite numbers.
+        FileError: as in ``open_nifti``; or the voxels cannot be read, or some are not finite numbers.
         UserError: the package nibabel is missing.
     """
     image = open_nifti(path)
     orientations = import_nibabel().orientations
     try:
-        with np.errstate(over="ignore", invalid="ignore"):  # what does not fit float32 is told below
+        with np.errstate(over="ignore", invalid="ignore"):  # numbers beyond float32 raise an error below
             voxels = image.get_fdata(dtype=np.float32, caching="unchanged")
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise FileError(path, _why(error, "is a damaged NIfTI file")) from None
@@ -91,8 +92,8 @@ def read_nifti(path: str | os.PathLike[str]) -> Volume:
 
 
 def _check_shape(path: object, shape: tuple[int, ...]) -> None:
-    """Accept one volume: three axes, and perhaps further ones of length 1."""
-    text = "×".join(map(str, shape))
+    """Raise a FileError unless ``shape`` is that of one volume: three axes, and further ones only of length 1."""
+    text = shape_text(shape)
     if len(shape) < 3:
         raise FileError(path, f"is an image of {text}, not a volume with three axes")
     if max(shape[3:], default=1) > 1:
@@ -102,7 +103,7 @@ def _check_shape(path: object, shape: tuple[int, ...]) -> None:
 
 
 def _check_size(path: object, size: int) -> None:
-    """Accept so many bytes of voxels, which the header announces: nibabel makes room for them before it reads."""
+    """Raise a FileError if the header announces more voxels than fit into memory, which nibabel allocates at once."""
     memory = obtainable_memory(CPU)
     if size > memory:
         announced, free = size / 2**30, memory / 2**30
@@ -121,7 +122,7 @@ def _missing(path: Path) -> str:
 
 
 def _why(error: Exception, otherwise: str) -> str:
-    """Return that the system did not let the file be read, or else ``otherwise`` and what the package says."""
+    """Return the system's reason why the file cannot be read, or else ``otherwise`` with the package's message."""
     if isinstance(error, OSError) and error.errno:
         return f"cannot be read: {error.strerror}"
     return f"{otherwise}: {first_line_of(error)}"

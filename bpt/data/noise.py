@@ -1,4 +1,4 @@
-"""Images made worse on purpose, as SSD's ``noise_param`` says."""
+"""Adds noise to images by SSD's ``noise_param``."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.image import Pixels, import_pillow
 from bpt.data.sample_draws import SampleDraws
 
-_LUMA = np.array((0.114, 0.587, 0.299), np.float32)  # of blue, green, red (ITU-R BT.601)
-_STEP = 64  # of a posterised image
-_BLUR, _SIGMA = 3, 1.5  # pixels to each side
+_LUMA = np.array((0.114, 0.587, 0.299), np.float32)  # weights of blue, green, red (ITU-R BT.601)
+_STEP = 64  # distance of the values of a posterised image
+_BLUR, _SIGMA = 3, 1.5  # radius and standard deviation of the blur in pixels
 
 
 class Noise:
@@ -28,7 +28,7 @@ class Noise:
         self._param = param
 
     def __call__(self, image: Pixels, draws: SampleDraws) -> Pixels:
-        """``image`` (C, H, W), of the channels blue, green, red, or of one."""
+        """Return a noisy copy of ``image`` (C, H, W), whose channels are blue, green, red, or gray alone."""
         param = self._param
         if param.HasField("prob") and not draws.happens(param.prob):
             return image
@@ -88,7 +88,7 @@ def _blurred(image: Pixels) -> Pixels:
 
 
 def _equalised(image: Pixels) -> Pixels:
-    """Return the histogram of the gray values made level; the differences of the channels from these stay."""
+    """Equalise the histogram of the gray values; the differences of the channels from gray do not change."""
     gray = _rounded(_luma(image)) if len(image) == 3 else image[0]
     counts = np.bincount(gray.ravel(), minlength=256).cumsum()
     first = counts[gray.min()]
@@ -107,7 +107,7 @@ def _through_jpeg(image: Pixels, quality: float) -> Pixels:
 
 
 def _eroded(image: Pixels) -> Pixels:
-    """Return the least of each pixel and its four neighbours."""
+    """Return the minimum of each pixel and its four neighbours."""
     padded = np.pad(image, ((0, 0), (1, 1), (1, 1)), mode="edge")
     height, width = image.shape[1:]
     shifted = (padded[:, y : y + height, x : x + width] for y, x in ((1, 1), (0, 1), (2, 1), (1, 0), (1, 2)))

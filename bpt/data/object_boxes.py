@@ -1,4 +1,4 @@
-"""Transforms of objects' boxes when an image is cut, mirrored or resized (SSD's Caffe)."""
+"""Transforms objects' boxes when an image is cropped, mirrored or resized (SSD's Caffe)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from bpt.data.annotated import BOX, Objects
 from bpt.data.detection.boxes import coverage
 
 Box = NDArray[np.float32]
-"""(xmin, ymin, xmax, ymax), in parts of an image; it may reach beyond."""
+"""(xmin, ymin, xmax, ymax) as fractions of an image; a box may reach beyond it."""
 WHOLE: Box = np.array((0, 0, 1, 1), np.float32)
 
 
 def cut(objects: Objects, part: Box, emit: pb.EmitConstraint | None) -> Objects:
-    """Return those of ``objects`` (G, 7) that are seen in a ``part`` of the image, in parts of that.
+    """Return the ``objects`` (G, 7) that are visible in a ``part`` of the image, with boxes as fractions of the part.
 
     Args:
-        emit: which of them stay; ``None``: all of which something is seen.
+        emit: the constraint for objects that stay; ``None``: all visible ones stay.
     """
     boxes = objects[:, BOX]
     seen = np.all((boxes[:, :2] < part[2:]) & (boxes[:, 2:] > part[:2]), axis=1)
@@ -43,19 +43,19 @@ def _emitted(boxes: NDArray[np.float32], part: Box, emit: pb.EmitConstraint) -> 
 
 
 def within(boxes: NDArray[np.float32], part: Box) -> NDArray[np.float32]:
-    """``boxes`` (…, 4) of an image, in parts of a ``part`` of it."""
+    """Convert ``boxes`` (…, 4) from fractions of an image to fractions of a ``part`` of it."""
     corner, size = np.tile(part[:2], 2), np.tile(part[2:] - part[:2], 2)
     return ((boxes - corner) / size).astype(np.float32, copy=False)
 
 
 def around(boxes: NDArray[np.float32], part: Box) -> NDArray[np.float32]:
-    """``boxes`` (…, 4) in parts of a ``part`` of an image, in parts of the image: the inverse of ``within``."""
+    """Convert ``boxes`` (…, 4) from fractions of a ``part`` to fractions of the image, the inverse of ``within``."""
     corner, size = np.tile(part[:2], 2), np.tile(part[2:] - part[:2], 2)
     return (boxes * size + corner).astype(np.float32, copy=False)
 
 
 def mirrored(objects: Objects) -> Objects:
-    """``objects`` where left is right."""
+    """Return ``objects`` with boxes mirrored left to right."""
     turned: Objects = objects.copy()
     turned[:, 2], turned[:, 4] = 1 - objects[:, 4], 1 - objects[:, 2]
     return turned

@@ -1,6 +1,6 @@
-"""Pixels as OpenCV's readers make them, where Pillow makes others: gray of color, CMYK, alpha, other numbers of bits.
+"""Pixels of OpenCV's readers where Pillow's differ: gray from color, CMYK, alpha, and unusual numbers of bits.
 
-Recorded pixels of OpenCV 4.10 and 5.0 hold all of it (``tests/data/recordings``).
+Recorded pixels of OpenCV 4.10 and 5.0 verify all of it (``tests/data/recordings``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Pixels = NDArray[np.uint8]
 
-# Weights of red, green and blue, and the bits by which their sum is shifted.
+# Weights of red, green and blue, and the shift of their sum in bits.
 _OF_CODECS = (4899, 9617, 1868), 14  # imgcodecs/src/utils.cpp, which most readers use
 _OF_CVTCOLOR = (9798, 19235, 3735), 15  # imgproc: cvtColor
 _BY_CVTCOLOR = frozenset(("WEBP", "JPEG2000", "GIF"))
@@ -30,17 +30,17 @@ _LARGEST = 65535
 
 
 def gray_of(pixels: Pixels, form: str) -> Pixels:
-    """Return the gray (H, W) of red, green and blue (H, W, 3), as OpenCV's reader of the format ``form`` makes it."""
+    """Convert red, green and blue (H, W, 3) to gray (H, W) as OpenCV's reader of the format ``form`` does."""
     weights, bits = _OF_CVTCOLOR if form in _BY_CVTCOLOR else _OF_CODECS
     sums = pixels.astype(np.int32) @ np.array(weights, np.int32)
     return ((sums + (1 << (bits - 1))) >> bits).astype(np.uint8)
 
 
 def opencv_color(image: ImageFile, stored: str) -> Pixels | None:
-    """Return the color (H, W, 3) of an image where Pillow's is another one; ``None``: it is Pillow's.
+    """Return the color (H, W, 3) of an image for which OpenCV's differs from Pillow's, or ``None`` for all others.
 
     Args:
-        stored: how the file has its pixels, in Pillow's words.
+        stored: the file's pixel format in Pillow's words.
     """
     if image.mode == "CMYK":
         return (_jpeg_cmyk if image.format == "JPEG" else _tiff_cmyk)(np.asarray(image).astype(np.int32))
@@ -50,12 +50,12 @@ def opencv_color(image: ImageFile, stored: str) -> Pixels | None:
     if image.format == "BMP" and stored.startswith(("BGR;15", "BGR;16", "('BGR;15", "('BGR;16")):
         green = 0xFC if "BGR;16" in stored else 0xF8
         color: Pixels = np.asarray(image.convert("RGB"))
-        return np.bitwise_and(color, np.array((0xF8, green, 0xF8), np.uint8))  # the bits below are 0
+        return np.bitwise_and(color, np.array((0xF8, green, 0xF8), np.uint8))  # OpenCV leaves the low bits 0
     return None
 
 
 def _jpeg_cmyk(values: NDArray[np.int32]) -> Pixels:
-    """Return the color of a JPEG in CMYK: OpenCV takes its numbers as they lie in the file, which Pillow inverts."""
+    """Return the color of a JPEG in CMYK: OpenCV uses the numbers of the file, which Pillow inverts."""
     stored = 255 - values
     black = stored[..., 3:]
     return (black - ((255 - stored[..., :3]) * black >> 8)).astype(np.uint8)
@@ -66,18 +66,18 @@ def _tiff_cmyk(values: NDArray[np.int32]) -> Pixels:
 
 
 def tiff_of_16(upper: Pixels, lower: Pixels) -> Pixels:
-    """Return 8 bits of the 16 of a color TIFF: rounded, as libtiff does."""
+    """Round the 16 bits of a color TIFF to 8 as libtiff does."""
     values = upper.astype(np.int32) << 8 | lower
     return ((values + 128) // 257).astype(np.uint8)
 
 
 def read_pnm(content: bytes, size: tuple[int, int]) -> Pixels | None:
-    """Return the pixels (H, W) or (H, W, 3) of a PGM or PPM whose largest value is not 255; ``None``: of another one.
+    """Return the pixels (H, W) or (H, W, 3) of a PGM or PPM whose largest value is not 255; ``None`` for all others.
 
-    OpenCV does not scale by that value. Above 255 it takes the upper bytes of 16 bits.
+    OpenCV does not scale by that value. If it is above 255, OpenCV keeps the upper bytes of 16 bits.
 
     Raises:
-        DataError: it has too few pixels.
+        DataError: the file has too few pixels.
     """
     found = _PNM.match(content)
     if not found or int(found[4]) == _PLAIN or not 0 < int(found[4]) <= _LARGEST:

@@ -1,9 +1,9 @@
-"""Gray of a color PNG as OpenCV has it from libpng: in linear light where the file says what its gamma is.
+"""Converts a color PNG to gray as OpenCV does by libpng: in linear light if the file has a gamma.
 
-OpenCV 2.4 to 4 call ``png_set_rgb_to_gray`` with weights of their own and leave the gamma to libpng, which looks for it
-in the file. What is done here is what libpng 1.6 does up to 1.6.44; Debian 12, for one, has 1.6.39. Newer ones make the
-same of a gamma, but only look at the first gAMA, which any sRGB chunk outdoes, and at no profile; 1.2 truncated.
-What libpng checks of cHRM and of other profiles, to look no further if it is wrong, is not checked here.
+OpenCV 2.4 to 4 call ``png_set_rgb_to_gray`` with their own weights and leave the gamma to libpng, which finds it in the
+file. This module does what libpng 1.6 does up to 1.6.44 (Debian 12 has 1.6.39, for example). Newer versions treat a
+gamma in the same way, but read only the first gAMA, which any sRGB chunk overrides, and no profile. Version 1.2
+truncated instead of rounding. libpng stops at a wrong cHRM or at some wrong profiles; this module does not check these.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-# Of red and green in 32768ths, truncated; blue has the rest.
+# Weights of red and green in 32768ths, truncated; blue has the rest.
 _RED, _GREEN = 29900 * 32768 // 100000, 58700 * 32768 // 100000
 
-# All gammas are in 100000ths, as in a file, where the usual one is 1 / 2.2.
+# All gammas are in 100000ths, as in a file; the usual one is 1 / 2.2.
 _ONE, _SRGB = 100_000, 45_455
-_THRESHOLD = 5_000  # how far from 1 a gamma is taken to be 1
-_LEAST, _MOST = 16, 625_000_000  # that a file may have
-_LAST_INTENT = 3  # of an sRGB chunk
+_THRESHOLD = 5_000  # largest distance from 1 of a gamma that counts as 1
+_LEAST, _MOST = 16, 625_000_000  # limits of a gamma in a file
+_LAST_INTENT = 3  # largest rendering intent of an sRGB chunk
 
-# CRC and length of the ICC profiles that libpng takes for an sRGB chunk: four of the ICC's, three of Hewlett-Packard's.
+# CRC and length of the ICC profiles that libpng treats as an sRGB chunk: four of the ICC, three of Hewlett-Packard.
 _SRGB_PROFILES = {
     (0x3B8772B9, 3048),
     (0x427EBB21, 3052),
@@ -36,16 +36,16 @@ _SRGB_PROFILES = {
     (0xF29E526D, 3144),
 }
 _LONGEST_PROFILE = max(length for _, length in _SRGB_PROFILES)
-_SHORTEST_CHUNK = 92  # with a profile; shorter ones are passed over
+_SHORTEST_CHUNK = 92  # bytes of a chunk with a profile; shorter ones are ignored
 
 
 def gray_of_color(samples: NDArray[np.uint8] | NDArray[np.uint16], content: bytes) -> NDArray[np.uint8]:
-    """(H, W) of the red, green and blue (H, W, 3) of a PNG, in as many bits as it has, 8 or 16.
+    """Convert red, green and blue (H, W, 3) of a PNG with 8 or 16 bits to 8-bit gray (H, W).
 
-    16 bits are made 16 of gray, of which the upper 8 are taken.
+    16-bit samples become 16-bit gray, of which the upper 8 bits count.
 
     Args:
-        content: the bytes of the file, which Pillow has read: each chunk before the pixels is as long as it says.
+        content: the bytes of the file; Pillow has read it, so the lengths of the chunks before the pixels are right.
     """
     gamma = _gamma(content) or _ONE
     deep = samples.dtype == np.uint16
@@ -57,14 +57,14 @@ def gray_of_color(samples: NDArray[np.uint8] | NDArray[np.uint16], content: byte
 
 
 def _weighted(samples: NDArray[np.unsignedinteger] | NDArray[np.int32]) -> NDArray[np.int32]:
-    """Return the gray of (H, W, 3), times 32768: below 2^31, as the weights are 32768 in all."""
+    """Return the gray of (H, W, 3) times 32768, which is below 2^31, because the sum of the weights is 32768."""
     red, green, blue = np.moveaxis(samples.astype(np.int32), 2, 0)
     gray: NDArray[np.int32] = _RED * red + _GREEN * green + (32768 - _RED - _GREEN) * blue
     return gray
 
 
 def _has_no_color(samples: NDArray[np.unsignedinteger]) -> NDArray[np.bool_]:
-    """Return the pixels whose value libpng keeps; converting to linear light and back could change it."""
+    """Return a mask of the pixels without color, whose value libpng keeps, without a detour through linear light."""
     same: NDArray[np.bool_] = (samples == samples[..., :1]).all(axis=2)
     return same
 
@@ -78,7 +78,7 @@ def _gray_of_8(samples: NDArray[np.unsignedinteger], gamma: int) -> NDArray[np.i
 
 
 def _curve_of_8(gamma: int) -> NDArray[np.int32]:
-    """(256,): 255 · (value / 255)^gamma, rounded."""
+    """Return (256,) 255 · (value / 255)^gamma, rounded."""
     values = np.arange(256, dtype=np.int32)
     if not _is_significant(gamma):
         return values
@@ -97,7 +97,7 @@ def _gray_of_16(samples: NDArray[np.unsignedinteger], gamma: int, unused: int) -
 
 
 def _curve_of_16(gamma: int, unused: int) -> NDArray[np.int32]:
-    """(2^bits,), where bits are 16 - unused: the value's power, rounded, in 16 bits."""
+    """Return (2^(16 - unused),) the power of each value, rounded, in 16 bits."""
     values = np.arange(1 << 16 - unused, dtype=np.int64)
     most = len(values) - 1
     if not _is_significant(gamma):
@@ -107,7 +107,7 @@ def _curve_of_16(gamma: int, unused: int) -> NDArray[np.int32]:
 
 
 def _upper_8(gamma: int, unused: int) -> NDArray[np.int64]:
-    """(2^bits,): the 8 bits nearest to each value, by the bounds between them, after the way to linear and back."""
+    """Return (2^(16 - unused),) the nearest 8-bit value to each value, after conversion to linear light and back."""
     most = (1 << 16 - unused) - 1
     between = np.arange(255) * 257 + 128
     product = math.floor(gamma * 1e-5 * _reciprocal(gamma) + 0.5)  # about 1
@@ -124,7 +124,7 @@ def _reciprocal(gamma: int) -> int:
 
 
 def _chunks(content: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Name and data of those before the palette and the pixels: later ones are out of place."""
+    """Yield name and data of the chunks before the palette and the pixels; later ones are invalid."""
     at = 8
     while at + 8 <= len(content):
         length, name = struct.unpack_from(">I4s", content, at)
@@ -135,7 +135,7 @@ def _chunks(content: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _gamma(content: bytes) -> int:
-    """Return what the file says of it, or 0. After something wrong libpng looks at no further chunk."""
+    """Return the gamma in the file, or 0; as libpng does, stop at the first invalid chunk."""
     gamma, from_gama, is_srgb = 0, False, False
     for name, data in _chunks(content):
         if name == b"gAMA" and len(data) == 4:
@@ -168,7 +168,7 @@ def _profile(data: bytes) -> bytes:
 
 
 def _unused_bits(content: bytes) -> int:
-    """Return how many of 16 bits the tables leave out: 5, as libpng does for 8-bit output; up to 8 if sBIT allows."""
+    """Return how many of 16 bits libpng's tables leave out: 5 for 8-bit output, or up to 8 if sBIT allows."""
     samples = 4 if content[25] & 4 else 3  # IHDR's color type: whether there is alpha
     for name, data in _chunks(content):
         if name == b"sBIT" and len(data) == samples and all(1 <= bits <= 16 for bits in data):

@@ -1,4 +1,4 @@
-"""Prefetcher: prepares batches ahead of their use, in a thread of its own; Workers: threads that share that work."""
+"""Prefetcher prepares batches ahead of their use in a separate thread; Workers are threads that share this work."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
-MOST = 8  # more than this only on demand
+MOST = 8  # largest default number of threads
 
 
 def how_many(wanted: int) -> int:
-    """Return what ``num_workers`` means: itself, or, if it is 0, as many as the process has cores, at most 8."""
+    """Return the number of threads for ``num_workers``; 0 means one for each core of the process, at most MOST."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return wanted or min(cores, MOST)
 
@@ -23,9 +23,8 @@ def how_many(wanted: int) -> int:
 class Workers:
     """Runs tasks in ``count`` threads; one worker is the caller's thread.
 
-    Whatever their number, ``run`` returns the same: what tasks do must not depend on one another. Threads and not
-    processes, as Pillow's decoders and NumPy's loops let other threads run meanwhile, and nothing has to be copied.
-    They start with the first tasks.
+    Tasks must not depend on one another, so ``run`` returns the same for any number of threads. Threads need no copies
+    as processes would, and Pillow's decoders and NumPy's loops release Python's lock. They start with the first tasks.
     """
 
     def __init__(self, count: int) -> None:
@@ -39,7 +38,7 @@ class Workers:
         The tasks may come from an iterator, which this thread advances.
 
         Raises:
-            Exception: what the first of the tasks, in their order, or the iterator raised. No other task runs then.
+            Exception: the error of the iterator, or of the first failed task in their order. No task runs after that.
         """
         if self._pool is None:
             return [task() for task in tasks]
@@ -53,7 +52,7 @@ class Workers:
                 future.cancel()
 
     def close(self) -> None:
-        """End the threads; what they are at is waited for. The object is not used afterwards."""
+        """Wait for running tasks and end the threads; the object cannot be used afterwards."""
         if self._pool is not None:
             self._pool.shutdown()
 
@@ -62,15 +61,15 @@ ALONE = Workers(1)
 
 
 class Prefetcher(Generic[T]):
-    """Hands out ``load(0)``, ``load(step)``, ``load(2 · step)``, … in order.
+    """Returns ``load(0)``, ``load(step)``, ``load(2 · step)``, … in order, from a thread that works ahead.
 
-    The thread starts at the first ``next``. ``load`` runs in it and nowhere else; what it raises,
-    ``next`` raises in place of the batch.
+    The thread starts at the first ``next``, and ``load`` runs only in it. If ``load`` raises an exception, ``next``
+    raises it instead of returning the batch.
 
     Args:
-        load: makes the batch that starts at a position.
+        load: function that makes the batch at a position.
         step: samples in a batch.
-        depth: at most so many batches are prepared ahead, at least 1.
+        depth: largest number of batches that are prepared ahead, at least 1.
     """
 
     def __init__(self, load: Callable[[int], T], step: int, depth: int) -> None:
@@ -83,7 +82,7 @@ class Prefetcher(Generic[T]):
 
     @property
     def position(self) -> int:
-        """Samples handed out; those prepared ahead do not count."""
+        """Number of samples returned so far; those prepared ahead do not count."""
         return self._position
 
     @position.setter
@@ -92,10 +91,10 @@ class Prefetcher(Generic[T]):
         self._position = samples
 
     def next(self) -> T:
-        """Return the next batch; waits for it if need be."""
+        """Return the next batch; wait for it if necessary."""
         if self._worker is None:
             self._worker = _Worker(self._load, self._position, self._step, self._depth)
-            # Also stops the thread when the prefetcher is forgotten, or the program ends.
+            # The finalizer also stops the thread when the prefetcher is deleted or the program ends.
             self._stop = weakref.finalize(self, self._worker.stop)
         try:
             batch = self._worker.take()
@@ -106,13 +105,13 @@ class Prefetcher(Generic[T]):
         return batch
 
     def close(self) -> None:
-        """Drop what was prepared ahead and end the thread; ``next`` would start another."""
+        """Drop the batches that were prepared ahead, and end the thread; ``next`` would start another one."""
         self._stop()
         self._worker = None
 
 
 class _Worker(Generic[T]):
-    """The thread; it knows nothing of its Prefetcher, so that this one can be forgotten."""
+    """The thread of a Prefetcher; it holds no reference to it, so that the Prefetcher can be deleted."""
 
     def __init__(self, load: Callable[[int], T], position: int, step: int, depth: int) -> None:
         self._load = load
@@ -148,7 +147,7 @@ class _Worker(Generic[T]):
 
 
 class _Failure:
-    """An exception of ``load`` on its way to the consumer."""
+    """An exception of ``load`` that ``next`` will raise."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error

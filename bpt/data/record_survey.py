@@ -1,4 +1,4 @@
-"""Reads all of a list in threads, to find everything in it that cannot be read."""
+"""Reads all items of a list in threads, to find those that cannot be read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from functools import partial
 from bpt.base.errors import BptError
 from bpt.data.prefetch import how_many
 
-_AT_ONCE = 16  # items that each thread is given at once
+_AT_ONCE = 16  # items that a thread gets at once
 
 
 def survey(
@@ -20,12 +20,12 @@ def survey(
     tell: Callable[[int], None] = lambda index: None,
     seconds: float = math.inf,
 ) -> Survey:
-    """Read item 0 to ``count`` - 1, in as many threads as there are cores, at most 8.
+    """Read items 0 to ``count`` - 1, in a thread for each core, at most 8.
 
     Args:
-        read: reads an item, for any thread; raises a BptError if it cannot.
-        tell: takes the number of each item that has been read, in order.
-        seconds: after which no more items are begun.
+        read: function that reads an item, in any thread, and raises a BptError for an unreadable one.
+        tell: function that gets the number of each item that has been read, in order.
+        seconds: time after which no more items are begun.
     """
     threads = how_many(0)
     block = threads * _AT_ONCE
@@ -56,8 +56,8 @@ class Survey:
 
     Attributes:
         errors: number and error of each item that could not be read.
-        looked: how many items have been read.
-        count: how many there are.
+        looked: number of items that have been read.
+        count: number of all items.
     """
 
     def __init__(self, errors: Sequence[tuple[int, BptError]], looked: int, count: int) -> None:

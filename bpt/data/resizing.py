@@ -1,4 +1,4 @@
-"""Resizing of images and their objects' boxes, as SSD's ``resize_param`` says."""
+"""Resizes images and their objects' boxes by SSD's ``resize_param``."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Resizing:
     WARP resizes to height × width. FIT_SMALL_SIZE keeps the image's proportions, and the result covers height × width.
     FIT_LARGE_SIZE_AND_PAD keeps the proportions within height × width, and pads the rest at both sides.
 
-    ``interp_mode``: one is drawn for each image. LINEAR and NEAREST are OpenCV's to the last bit, CUBIC is up to
-    rounding; AREA is the mean over the pixels that become one; LANCZOS4 is Pillow's, which smooths where an image
-    shrinks.
+    One of the ``interp_mode`` values is drawn for each image. LINEAR and NEAREST equal OpenCV's to the last bit, and
+    CUBIC up to rounding. AREA is the mean over the pixels that become one. LANCZOS4 is Pillow's, which smooths an image
+    that shrinks.
 
     Raises:
-        UserError: settings that say nothing.
+        UserError: height or width is missing.
     """
 
     def __init__(self, param: pb.ResizeParameter) -> None:
@@ -39,13 +39,13 @@ class Resizing:
         self.size = (param.height, param.width)
 
     def __str__(self) -> str:
-        """Return what is done, in words."""
+        """Return the resizing in words, such as "resized to 300×300"."""
         height, width = self.size
         how = {P.WARP: "to", P.FIT_SMALL_SIZE: "to cover", P.FIT_LARGE_SIZE_AND_PAD: "and padded to"}
         return f"resized {how[self._param.resize_mode]} {height}×{width}"
 
     def __call__(self, image: Pixels, objects: Objects, draws: SampleDraws) -> tuple[Pixels, Objects]:
-        """``image`` (C, H, W) in its new size, with its ``objects``; by ``prob`` as it is."""
+        """Resize ``image`` (C, H, W) and its ``objects`` with probability ``prob``."""
         param = self._param
         if not draws.happens(param.prob):
             return image, objects
@@ -64,7 +64,7 @@ class Resizing:
         return self._padded(resized, around), placed
 
     def _place(self, height: int, width: int) -> tuple[int, int, int, int]:
-        """Height and width of the resized image, and the row and column where it begins in the whole."""
+        """Return height and width of the resized image, and its first row and column in the padded image."""
         param = self._param
         if param.resize_mode == P.WARP:
             return param.height, param.width, 0, 0

@@ -1,4 +1,4 @@
-"""Random numbers of one sample of one epoch, for transformations that draw as many as they happen to need."""
+"""Random numbers of a sample in an epoch, for transforms that need a varying number of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bpt.data.sampler import below, hash_samples
 
 
 class SampleDraws:
-    """Numbers one after the other, which depend on (seed, epoch, sample) only: on no other sample, rank or thread."""
+    """A sequence of random numbers that depends only on (seed, epoch, sample), and not on other samples or ranks."""
 
     def __init__(self, seed: int, epoch: int, sample: int) -> None:
         self._seed = derive_seed(seed, epoch, sample)
@@ -32,7 +32,7 @@ class SampleDraws:
         return int(below(bound, self._bits(1))[0])
 
     def order(self, count: int) -> NDArray[np.int64]:
-        """Return the numbers below ``count`` in an order that is drawn."""
+        """Return a random permutation of the numbers below ``count``."""
         return np.argsort(self._bits(count), kind="stable")
 
     def _bits(self, count: int) -> NDArray[np.uint64]:

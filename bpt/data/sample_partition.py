@@ -1,8 +1,9 @@
-"""Allocation: which samples of the training data belong to which node (BPT-CNN, section 3.3.1).
+"""Allocation: the samples of the training data that belong to each node (BPT-CNN, section 3.3.1).
 
-How many each node gets, by its speed, if it may not lose what it has, are the equations of IDPA (BPT-CNN, Eq. 2 to 5).
-In all of them ``have`` is what the nodes have, ``total`` what they are to have together, and the result what each is to
-have: never less than before, and exactly ``total`` together. Times are seconds a sample.
+IDPA's equations (BPT-CNN, Eq. 2 to 5) give each node a number of samples by its speed, without taking samples away. In
+all of them ``have`` is the number of samples that each node has, and ``total`` is the number for all nodes together.
+The result is the new number of each node: it is never less than before, and the sum is exactly ``total``. Times are
+seconds for a sample.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from statistics import fmean
 from typing import TypeAlias
 
 Run: TypeAlias = tuple[int, int]
-"""Samples ``[start, stop)``: positions in one order of all samples that is fixed for the whole training, such as the
-one that a Sampler gives epoch 0."""
+"""Samples ``[start, stop)``: positions in an order of all samples that is fixed for the whole training, such as a
+Sampler's order of epoch 0."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Allocation:
     """The samples of each node.
 
     Attributes:
-        runs: for each node its runs, in the order in which it got them. None is empty, and no two overlap.
+        runs: the runs of each node, in the order in which it got them. No run is empty, and no two overlap.
     """
 
     runs: tuple[tuple[Run, ...], ...]
@@ -35,11 +36,11 @@ class Allocation:
         return tuple(size(runs) for runs in self.runs)
 
     def plus(self, more: Allocation) -> Allocation:
-        """Return what the nodes have after they got ``more``. Neighbouring runs become one."""
+        """Return this allocation with ``more`` added; adjacent runs become one."""
         return Allocation(tuple(_joined(a, b) for a, b in zip(self.runs, more.runs, strict=True)))
 
     def without(self, nodes: Iterable[int]) -> Allocation:
-        """Return the same, but ``nodes`` have nothing."""
+        """Return this allocation without the samples of ``nodes``."""
         gone = frozenset(nodes)
         return Allocation(tuple(() if node in gone else runs for node, runs in enumerate(self.runs)))
 
@@ -55,7 +56,7 @@ def size(runs: Iterable[Run]) -> int:
 
 
 def deal(runs: Iterable[Run], counts: Sequence[int]) -> Allocation:
-    """Divide ``runs``, which have ``sum(counts)`` samples: the first ``counts[0]`` of them to node 0, and so on."""
+    """Divide the ``sum(counts)`` samples of ``runs``: node 0 gets the first ``counts[0]``, and so on."""
     supply = iter(runs)
     start = stop = 0
     dealt = []
@@ -83,27 +84,27 @@ def harmonic(total: int, have: Sequence[int], times: Sequence[float]) -> list[in
     """Return how many samples each node trains, so that all nodes finish an iteration together.
 
     Nodes finish after T = total / Σ 1/t̄_j seconds, and have trained n'_j = T / t̄_j samples. A node that has more than
-    that gets nothing; the others share the rest in the same way. Whole numbers by largest remainders, of equal ones the
-    lower node first. So a node that gets something finishes after no other node by more than one sample's time, of the
-    slower of the two.
+    that gets nothing; the others share the rest in the same way. Numbers are rounded by largest remainders; of equal
+    remainders, that of the lower node counts first. So if a node that gets samples finishes after another one, the
+    difference is at most one sample's time on the slower of the two.
     """
     assert total >= sum(have) and all(time > 0 for time in times), (total, have, times)
     ideals = _finishing_together(total, have, times)
     totals = [max(held, int(ideal)) for held, ideal in zip(have, ideals, strict=True)]
     left = total - sum(totals)
     assert 0 <= left <= len(totals), (left, totals)
-    # A node that has more than its ideal comes last, behind all that were rounded down.
+    # Nodes with more than their ideal number come last, after all that were rounded down.
     for node in sorted(range(len(totals)), key=lambda node: totals[node] - ideals[node])[:left]:
         totals[node] += 1
     return totals
 
 
 def _finishing_together(total: int, have: Sequence[int], times: Sequence[float]) -> list[float]:
-    """n'_j of each node. Those that have more keep it; all others together get what is left of ``total``."""
+    """Return n'_j of each node: nodes with more samples keep theirs, and the others share the rest of ``total``."""
     quickest = min(times)
     speeds = [quickest / time for time in times]  # at most 1, so no sum overflows
     order = sorted(range(len(have)), key=lambda node: have[node] * times[node])
-    # Sums over the first 1, 2, … nodes; differences of sums would lose the slow nodes beside the quick ones.
+    # Sums over the first 1, 2, … nodes; differences of sums would lose the slow nodes to rounding.
     paces = list(accumulate(speeds[node] for node in order))
     free = total
     while len(paces) > 1:
@@ -116,18 +117,18 @@ def _finishing_together(total: int, have: Sequence[int], times: Sequence[float])
 
 
 def as_printed(total: int, have: Sequence[int], times: Sequence[float]) -> list[int]:
-    """Eq. 3 to 5: T_a = total · t̄ / m with the arithmetic mean t̄, n'_j = ⌊T_a / t̄_j⌋; the last node gets what is left.
+    """Return the counts of Eq. 3 to 5: n'_j = ⌊T_a / t̄_j⌋ with T_a = total · t̄ / m; the last node gets the rest.
 
-    On unlike nodes that asks for more samples than there are, since the arithmetic mean of times is above the harmonic
-    one. By Eq. 5 the last node would then get a negative number; here the nodes are served in order, as in the loop
-    of Algorithm 3.1, until there are no more, and those at the end get nothing.
+    t̄ is the arithmetic mean of the times, which is above the harmonic one. So with different speeds the equations ask
+    for more samples than there are, and by Eq. 5 the last node would get a negative number. Here the nodes get samples
+    in order, as in the loop of Algorithm 3.1, until there are no more, and the last nodes get nothing.
     """
     finish = total * fmean(times) / len(times)
     return _in_order(total, have, [int(finish / time) for time in times])
 
 
 def by_frequency(total: int, have: Sequence[int], frequencies: Sequence[float]) -> list[int]:
-    """Eq. 2, with the rounding of Algorithm 3.1: ⌊total · μ_j / Σ μ⌋, and the last node gets what is left."""
+    """Return the counts of Eq. 2, rounded as in Algorithm 3.1: ⌊total · μ_j / Σ μ⌋; the last node gets the rest."""
     together = math.fsum(frequencies)
     return _in_order(total, have, [int(total * frequency / together) for frequency in frequencies])
 

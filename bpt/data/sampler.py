@@ -1,8 +1,8 @@
-"""Sampler: which samples stand where in the endless stream that a data layer hands out.
+"""Sampler: the order of samples in the endless stream of a data layer.
 
-Random numbers depend only on what they are drawn for: a hash of (seed, epoch, sample). No generator is advanced, so any
-sample's numbers can be had at once, in any order, on any machine: with any number of ranks, and after a restart, a
-sample is treated as in an uninterrupted run of one process.
+Random numbers are hashes of (seed, epoch, sample) and not the output of a generator with a state. So a sample's numbers
+are available at once, in any order and on any machine. With any number of ranks, and after a restart, a sample gets the
+same transform as in an uninterrupted run of one process.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SECOND = np.uint64(0x94D049BB133111EB)
 
 
 def hash_samples(seed: int, epochs: NDArray[np.int64], samples: NDArray[np.int64]) -> Hashes:
-    """64 random bits for each pair of epoch and sample (two arrays of one shape, numbers ≥ 0)."""
+    """Return 64 random bits for each pair of epoch and sample (two arrays of one shape, numbers ≥ 0)."""
     keys = np.full(np.shape(epochs), seed, np.uint64)
     for part in (epochs, samples):
         keys = _splitmix(keys + part.astype(np.uint64) * _GOLDEN)
@@ -49,25 +49,29 @@ Integers = NDArray[np.int64]
 
 
 class SampleDraw(NamedTuple):
-    """Samples of a stretch of the stream: for each its epoch and its index in the source."""
+    """Consecutive samples of the stream: the epoch of each, and its index in the source."""
 
     epochs: Integers
     samples: Integers
+
+    def hashes(self, seed: int, *what: str | int) -> Hashes:
+        """Return 64 random bits for each sample; ``what`` names their use, and each use has its own bits."""
+        return hash_samples(derive_seed(seed, *what), self.epochs, self.samples)
 
 
 class Sampler:
     """The stream runs through all ``size`` samples, epoch after epoch.
 
     Args:
-        files: number of samples in each file of the source; together they are its samples, in order.
-        shuffle: every epoch has an order of its own, drawn from the seed: the files are permuted, and
-            the samples within each. Otherwise every epoch has the source's order.
-        seed: of the order.
-        skip: the stream starts so many samples after the beginning (Caffe: rand_skip).
+        files: number of samples in each file of the source, in the order of the source.
+        shuffle: whether each epoch has a random order: a permutation of the files, and of the samples within each. If
+            not, each epoch has the source's order.
+        seed: seed of the order.
+        skip: number of samples to skip at the start of the stream (Caffe: rand_skip).
 
     Attributes:
-        size: samples of the source.
-        skip: as given.
+        size: number of samples of the source.
+        skip: the argument ``skip``.
     """
 
     def __init__(self, files: Sequence[int], *, shuffle: bool = False, seed: int = 0, skip: int = 0) -> None:
@@ -80,9 +84,9 @@ class Sampler:
         self._orders: dict[int, Integers] = {}
 
     def indices(self, position: int, count: int) -> SampleDraw:
-        """Return what stands at ``[position, position + count)`` of the stream.
+        """Return the samples at ``[position, position + count)`` of the stream.
 
-        The answer depends on nothing else, so ranks may draw disjoint stretches, in any order.
+        The result depends on nothing else, so ranks may draw disjoint parts, in any order.
         """
         start = position + self.skip
         epochs, samples = np.divmod(np.arange(start, start + count), self.size)
@@ -93,22 +97,22 @@ class Sampler:
         return SampleDraw(epochs, samples)
 
     def order(self, epoch: int, among: Integers | None = None) -> Integers:
-        """Return the samples in the order in which ``epoch`` has them, whatever is skipped: (size,).
+        """Return the samples in the order of ``epoch``, including skipped ones: (size,).
 
         Args:
-            among: only these, in ascending order; the work is that for their number.
+            among: the samples to return, ascending; the cost depends only on their number. By default all.
         """
         samples = np.arange(self.size) if among is None else among
         if not self._shuffle:
             return samples
-        # Sorting by hashes gives the same order with every version of NumPy; its generators do not promise that.
+        # Sorting by hashes gives the same order with every version of NumPy; its generators do not guarantee that.
         by_file = self._hashes("files", epoch, np.arange(len(self._files)))
-        sample_independent = self._hashes("samples", epoch, samples)
-        return samples[np.lexsort((sample_independent, by_file[np.searchsorted(self._ends, samples, side="right")]))]
+        by_sample = self._hashes("samples", epoch, samples)
+        return samples[np.lexsort((by_sample, by_file[np.searchsorted(self._ends, samples, side="right")]))]
 
     def _order(self, epoch: int) -> Integers:
         if epoch not in self._orders:
-            # A batch seldom spans more than the end of one epoch and the start of the next.
+            # A batch rarely has samples of more than two epochs.
             self._orders = {e: order for e, order in self._orders.items() if e == epoch - 1}
             self._orders[epoch] = self.order(epoch)
         return self._orders[epoch]

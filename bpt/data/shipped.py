@@ -1,8 +1,8 @@
-"""Records on their way from the main server, which reads the data, to the nodes that train them (``ship_data``).
+"""Sends records from the main server, which reads the data, to the nodes that train them (``ship_data``).
 
-Records go as they stand in the LMDB, in pieces of some MB, each two flat buffers. Which samples a node trains in which
-order, and what is done to them, is decided there, by the same sampler and the same seed as where all nodes read the
-data themselves: so the batches are the same. ``RecordCache`` is where a node keeps what it was sent.
+Records travel unchanged, in chunks of some MB, each of which has two flat buffers. Each node decides the order and the
+transforms of its samples, with the same sampler and seed as if it read the data itself, so the batches are the same.
+``RecordCache`` keeps the records that a node has received.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ PIECE = 2**23  # bytes
 
 
 class RecordChunk(NamedTuple):
-    """Records for sending.
+    """Several records in a form that can be sent.
 
     Attributes:
-        table: (n, 3) int64: of each record its index in the source, the bytes of its key, and those of its Datum.
-        content: uint8: key and Datum of each, one after the other.
+        table: (n, 3) int64: index in the source, bytes of the key, and bytes of the Datum of each record.
+        content: uint8: key and Datum of all records, one after the other.
     """
 
     table: Integers
@@ -47,11 +47,11 @@ class RecordChunk(NamedTuple):
 
 @dataclass(frozen=True)
 class Header:
-    """The facts of a source that a node needs before it gets samples. They can be pickled.
+    """The properties of a source that a node needs before it gets samples; it can be pickled.
 
     Attributes:
-        path: of the source, for messages.
-        samples: of the whole source.
+        path: path of the source, for messages.
+        samples: number of samples of the whole source.
         first: record 0, whose shape is that of the net's data.
         mean: content of the mean file; empty: there is none.
     """
@@ -66,8 +66,8 @@ class RecordStream:
     """The records of an LMDB, for nodes that cannot reach it.
 
     Args:
-        path: of the LMDB.
-        sampler: of the layer that trains them.
+        path: path of the LMDB.
+        sampler: the sampler of the layer that trains them.
         mean_file: path of the mean image that the layer subtracts; "": none.
 
     Raises:
@@ -85,12 +85,12 @@ class RecordStream:
         self.header = Header(path, len(self._source), self._source.record(0), mean)
 
     def pieces(self, runs: Iterable[Run], size: int = PIECE) -> Iterator[RecordChunk]:
-        """Yield the records of ``runs``, positions in the order of epoch 0, read while one iterates.
+        """Yield the records of ``runs``, which are positions in the order of epoch 0; each chunk is read on demand.
 
-        Within ``runs`` they come in the order of the LMDB, which is quicker to read.
+        Records are in the order of the LMDB, which is faster to read.
 
         Args:
-            size: a piece ends when it has so many bytes.
+            size: number of bytes at which a chunk ends.
 
         Raises:
             DataError: a record cannot be read.
@@ -110,12 +110,12 @@ class RecordStream:
             yield pack(chosen, records)
 
     def close(self) -> None:
-        """Give the LMDB back. The object is not used afterwards."""
+        """Close the LMDB; the object cannot be used afterwards."""
         self._source.close()
 
 
 def pack(indices: Iterable[int], records: Iterable[DatumRecord]) -> RecordChunk:
-    """Return records with these indices in their source, in one chunk."""
+    """Return a chunk with ``records``, whose indices in the source are ``indices``."""
     records = list(records)
     sizes = [(index, len(record.key), len(record.datum)) for index, record in zip(indices, records, strict=True)]
     content = bytearray().join(part for record in records for part in record)
@@ -127,27 +127,27 @@ _caches: weakref.WeakValueDictionary[str, RecordCache] = weakref.WeakValueDictio
 
 
 class RecordCache:
-    """Records in a temporary file of this process, found by their index in the server's source; at first record 0.
+    """Records in a temporary file, found by their index in the server's source; at first it has only record 0.
 
-    A Data layer reads them after ``redirect`` has put ``name`` in place of the source in its text. The file has no
-    name of its own, so the disk gets its room back whatever ends the process. It is in the folder for temporary
-    files, which the environment variable TMPDIR names, and needs room for all that is sent.
+    A Data layer reads the cache after ``redirect`` has replaced the source in its text by ``name``. The file has no
+    name, so its disk space is freed however the process ends. It is in the folder for temporary files, which the
+    environment variable TMPDIR names, and needs space for all records that are sent.
 
     Args:
-        header: of the server's source.
+        header: the header of the server's source.
 
     Attributes:
-        name: stands for the cache in the text of a net, in this process.
-        header: as given.
+        name: the source in a net's text that means this cache, in this process.
+        header: the argument ``header``.
 
     Raises:
-        WriteError: no temporary file can be written; so does ``append``.
+        WriteError: no temporary file can be written; ``append`` raises it, too.
     """
 
     def __init__(self, header: Header) -> None:
         self.header = header
         self.name = f"records of {header.path}, sent by rank 0 ({next(_numbers)})"
-        self._places = np.zeros((header.samples, 3), np.int64)  # in the file, bytes of the key (0: not here), of Datum
+        self._places = np.zeros((header.samples, 3), np.int64)  # offset in the file, bytes of key (0: absent) and Datum
         self._end = 0
         self._mean: IO[bytes] | None = None
         with _writing():
@@ -161,9 +161,9 @@ class RecordCache:
         _caches[self.name] = self
 
     def append(self, chunk: RecordChunk) -> None:
-        """Keep the records of ``chunk``; those that are here already may come again.
+        """Add the records of ``chunk`` to the cache; a record may be added again.
 
-        May be called while another thread reads others.
+        Another thread may read other records meanwhile.
         """
         view = chunk.content.data
         end = self._end
@@ -178,7 +178,7 @@ class RecordCache:
         self._end = end
 
     def record(self, index: int) -> DatumRecord:
-        """Record ``index`` of the server's source; a DataError if it has not been sent."""
+        """Return record ``index`` of the server's source; raise a DataError if it has not been sent."""
         at, key, datum = self._places[index].tolist()
         if not key:
             raise DataError(f"{self.header.path}: record {index} of {self.header.samples} was not sent to this node")
@@ -187,14 +187,14 @@ class RecordCache:
         return DatumRecord(content[:key], content[key:])
 
     def redirect(self, layer: pb.LayerParameter) -> None:
-        """Let the Data layer of this text, which is changed, read the cache, and the mean image that came with it."""
+        """Change the text of a Data layer so that the layer reads the cache, and the mean image of the header."""
         layer.data_param.source = self.name
         layer.data_param.backend = pb.DataParameter.LMDB
         if self._mean and layer.transform_param.HasField("mean_file"):
             layer.transform_param.mean_file = self._mean.name
 
     def close(self) -> None:
-        """Remove the files. No layer that reads the cache is used afterwards."""
+        """Remove the files; layers that read the cache cannot be used afterwards."""
         _caches.pop(self.name, None)
         self._file.close()
         if self._mean:
@@ -218,10 +218,10 @@ class RecordCache:
 
 
 class RecordCacheSource:
-    """The source whose records ``cache`` holds: it has all of them, but only those that were sent can be read.
+    """The server's source with the records of ``cache``: it has the full length, but only sent records are readable.
 
     Args:
-        channels: what encoded images are converted to, 1 or 3; ``None`` keeps what the file has.
+        channels: number of channels to which encoded images are converted, 1 or 3; ``None`` keeps the file's.
     """
 
     def __init__(self, cache: RecordCache, channels: int | None = None) -> None:
@@ -239,19 +239,19 @@ class RecordCacheSource:
         return partial(self._cache.record(index).sample, self.path, self._channels)
 
     def is_encoded(self) -> bool:
-        """Return whether the first record has to be decoded."""
+        """Return whether the first record has an image file."""
         return is_encoded(self._cache.header.first.datum)
 
     def glance(self) -> Iterator[bytes]:
-        """Yield nothing: the data sent are those that the server has."""
+        """Yield nothing: the records are the server's, so there is no need to compare them."""
         yield from ()
 
     def close(self) -> None:
-        """Do nothing: the cache outlives its readers, and its maker closes it."""
+        """Do nothing: the creator of the cache closes it."""
 
 
 def record_cache_of(source: str) -> RecordCache | None:
-    """Return the cache that the text of a net means by ``source``; ``None`` if it means a folder."""
+    """Return the cache whose name is ``source`` in a net's text, or ``None`` if ``source`` is a folder."""
     return _caches.get(source)
 
 

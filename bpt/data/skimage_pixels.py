@@ -1,4 +1,4 @@
-"""Images as fractions of their largest value, as scikit-image reads them, which pycaffe's ``load_image`` calls."""
+"""Reads images as fractions of their largest value, as scikit-image does, which pycaffe's ``load_image`` calls."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile
 
 _COLORS = 3
-_OF_16 = ";16"  # in Pillow's words of how a file has its pixels
+_OF_16 = ";16"  # part of Pillow's pixel format of a file with 16 bits
 _READ = frozenset(("1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "YCbCr"))
 
 
 def decode_fractions(content: bytes) -> NDArray[np.float32]:
     """Return the image (H, W, 3) in the bytes of an image file: red, green and blue, from 0 to 1.
 
-    Numbers of 16 bits are divided by 65535, those of 8 by 255; floats stay as they are. Gray is repeated, alpha is
-    dropped, and an EXIF tag turns nothing.
+    16-bit numbers are divided by 65535, and 8-bit numbers by 255; floats do not change. Gray is repeated, alpha is
+    dropped, and an EXIF tag has no effect.
 
     Raises:
-        DataError: see ``decode_image``.
+        DataError: as in ``decode_image``.
     """
     return with_image(content, lambda image: _fractions(image, content))
 
@@ -47,7 +47,7 @@ def _fractions(image: ImageFile, content: bytes) -> NDArray[np.float32]:
 
 
 def _samples(image: ImageFile, content: bytes, stored: str) -> NDArray[np.uint8] | NDArray[np.uint16]:
-    """Return red, green and blue (H, W, 3), in as many bits as the file has."""
+    """Return red, green and blue (H, W, 3) in the file's own number of bits."""
     if image.format == "PNG":
         return deep_samples(image, content, turned=False)
     if image.format == "TIFF" and image.mode == "RGB" and _OF_16 in stored:
@@ -58,7 +58,7 @@ def _samples(image: ImageFile, content: bytes, stored: str) -> NDArray[np.uint8]
 
 
 def _as_stored(values: NDArray[np.float32], orientation: int) -> NDArray[np.float32]:
-    """Return the ``values`` (H, W, …) of a TIFF as they lie in the file: Pillow has turned them by its tag."""
+    """Undo Pillow's turn of a TIFF's ``values`` (H, W, …) by its tag, to get the order in the file."""
     if orientation in (5, 6, 7, 8):
         values = values.swapaxes(0, 1)
     if orientation in (3, 4, 7, 6):

@@ -1,4 +1,4 @@
-"""Transform: what is done to images before the net sees them (Caffe: DataTransformer); mean images and their files."""
+"""Transform: preprocessing of images for the net (Caffe: DataTransformer); and mean images with their files."""
 
 from __future__ import annotations
 
@@ -10,26 +10,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bpt.base.errors import BptError, DataError, FileError, UserError
-from bpt.base.seeds import derive_seed
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.binary_files import read_binary, write_binary
 from bpt.config.proto.blobs import array_to_blob, blob_to_array
 from bpt.config.proto.fields import without
 from bpt.data.finite import all_finite
-from bpt.data.sampler import SampleDraw, below, hash_samples
+from bpt.data.sampler import SampleDraw, below
 from bpt.data.source import Image, Sample
-from bpt.graph.layer_spec import Shape
+from bpt.graph.layer_spec import Shape, shape_text
 
 
 def read_mean(path: str, frames: int = 0) -> NDArray[np.float32]:
     """Return the mean image (C, H, W) in the file ``path``, as Caffe's compute_image_mean writes it.
 
     Args:
-        frames: of a clip, to each of which an image belongs: (C · frames, H, W), as of the file of a clip's mean, (1,
-            C, frames, H, W); 0: there are pictures.
+        frames: number of frames of a clip, whose mean file has the shape (1, C, frames, H, W), and whose mean is
+            returned as (C · frames, H, W); 0: the data are images.
 
     Raises:
-        FileError: missing, not a BlobProto, or not one image, nor one clip.
+        FileError: the file is missing, is not a BlobProto, or does not have one image or one clip.
     """
     try:
         mean = blob_to_array(read_binary(path, pb.BlobProto))
@@ -44,16 +43,16 @@ def read_mean(path: str, frames: int = 0) -> NDArray[np.float32]:
     if mean.ndim != 3:
         raise FileError(path, f"holds a blob of shape {mean.shape}, not one image (1, C, H, W)")
     if not all_finite(mean):
-        raise FileError(path, "holds NaN or infinity: no pixel that it is subtracted from would be finite")
+        raise FileError(path, "has NaN or infinity, which would make pixels that are not finite")
     return mean
 
 
 def check_mean(mean: NDArray[np.float32], image: Shape, path: str) -> None:
-    """Raise a UserError unless the ``mean`` in the file ``path`` is of the shape of an ``image`` (C, H, W)."""
+    """Raise a UserError unless the ``mean`` in the file ``path`` has the shape of an ``image`` (C, H, W)."""
     if mean.shape != image:
         raise UserError(
-            f"the mean image is {_show(mean.shape)}, the image {_show(image)}: compute "
-            f'"{path}" of these data (bpt convert mean), or give mean_value instead'
+            f"the mean image is {shape_text(mean.shape)}, the image {shape_text(image)}: compute "
+            f'"{path}" from these data (bpt convert mean), or give mean_value instead'
         )
 
 
@@ -79,17 +78,16 @@ Batch = NDArray[np.float32]
 
 
 class Transform:
-    """``(x - mean) * scale`` on a crop, perhaps mirrored, as a TransformationParameter says.
+    """Crops and mirrors images, and normalises them by ``(x - mean) * scale``, by a TransformationParameter.
 
-    The crop is at random in TRAIN, in the centre (rounded up and left) in TEST; the mean image is cut at
-    the same place. ``mirror`` flips at random in both phases. Random choices depend only on
-    (``seed``, epoch, sample).
+    The crop is at random in TRAIN, and in the centre (rounded up and left) in TEST; the mean image is cropped at the
+    same place. ``mirror`` flips at random in both phases. Random choices depend only on (``seed``, epoch, sample).
 
     Args:
-        frames: images are clips, with so many frames of each colour one below the other; 0: they are pictures.
+        frames: number of frames of a clip, one below the other in each channel; 0: the data are images.
 
     Raises:
-        UserError: settings that contradict each other.
+        UserError: settings contradict each other.
         FileError: ``mean_file`` cannot be used.
     """
 
@@ -115,16 +113,16 @@ class Transform:
         self._seed = seed
 
     def with_seed(self, seed: int) -> Transform:
-        """Return the same with other draws."""
+        """Return this transform with another seed."""
         other = copy(self)
         other._seed = seed
         return other
 
     def __str__(self) -> str:
-        """Return what is done to an image of a test, in words."""
+        """Return the preprocessing of a test image in words."""
         values = ", ".join(f"{value:g}" for value in self._mean_values.tolist())
         done = [
-            f"cropped to {_show(self._crop)}" if self._crop[0] else "",
+            f"cropped to {shape_text(self._crop)}" if self._crop[0] else "",
             f"less the mean image {self._mean_file}" if self._mean is not None else "",
             f"less {values}" if values else "",
             f"times {self._scale:g}" if self._scale != 1 else "",
@@ -132,7 +130,7 @@ class Transform:
         return ", ".join(filter(None, done)) or "as it is"
 
     def infer(self, image: Shape) -> Shape:
-        """Return the shape (C, h, w) that an image of shape (C, H, W) gets.
+        """Return the shape (C, h, w) of a transformed image of shape (C, H, W).
 
         Raises:
             UserError: the image does not fit the crop or the mean.
@@ -140,24 +138,28 @@ class Transform:
         channels, height, width = image
         if self.channels not in (None, channels):
             word = "force_color" if self.channels == 3 else "force_gray"
-            raise UserError(f"{word} converts encoded images only; this one is raw, {_show(image)}")
+            raise UserError(f"{word} converts encoded images only; this one is raw, {shape_text(image)}")
         if self._crop[0] > height or self._crop[1] > width:
-            crop = f"crop_size {self._crop[0]}" if self._crop[0] == self._crop[1] else f"the crop {_show(self._crop)}"
-            raise UserError(f"{crop} is larger than the image {_show(image)}")
+            crop = (
+                f"crop_size {self._crop[0]}" if self._crop[0] == self._crop[1] else f"the crop {shape_text(self._crop)}"
+            )
+            raise UserError(f"{crop} is larger than the image {shape_text(image)}")
         if self._mean is not None:
             check_mean(self._mean, image, self._mean_file)
         if len(self._mean_values) not in (0, 1, channels):
             times = (
                 f"once, or once for each of the {channels} channels" if channels != 1 else "once for the one channel"
             )
-            raise UserError(f"give mean_value {times} of the image {_show(image)}, not {len(self._mean_values)} times")
+            raise UserError(
+                f"give mean_value {times} of the image {shape_text(image)}, not {len(self._mean_values)} times"
+            )
         return (channels, *self._crop) if self._crop[0] else image
 
     def common_shape(self, samples: Sequence[Sample]) -> Shape:
-        """Return the one shape (C, h, w) that all ``samples`` get.
+        """Return the common shape (C, h, w) of the transformed ``samples``.
 
         Raises:
-            DataError: an image does not fit, or gets another shape than the first; names its key.
+            DataError: an image does not fit, or gets another shape than the first; the message names its key.
         """
         common: Shape = ()
         seen: set[Shape] = set()
@@ -173,8 +175,8 @@ class Transform:
             if shape != common:
                 remedy = "" if self._crop[0] else "; set crop_size, or make all images of one size"
                 raise DataError(
-                    f'record "{sample.key}" gives {_show(shape)}, but "{samples[0].key}", '
-                    f"the first of its batch, {_show(common)}{remedy}"
+                    f'record "{sample.key}" gives {shape_text(shape)}, but "{samples[0].key}", '
+                    f"the first of its batch, {shape_text(common)}{remedy}"
                 )
         return common
 
@@ -188,7 +190,7 @@ class Transform:
         flips = self.flips(draw)
         images = [sample.image for sample in samples]
         kinds = {image.dtype for image in images}
-        # Gathered as they are, then converted all at once: far cheaper than arithmetic image by image.
+        # Converting all gathered pixels at once is far cheaper than arithmetic image by image.
         pixels = np.empty(out.shape, kinds.pop() if len(kinds) == 1 else np.float32)
         for target, image, top, left, flip in zip(pixels, images, tops, lefts, flips, strict=True):
             target[...] = _window(image, top, left, size, flip)
@@ -203,7 +205,7 @@ class Transform:
         lefts: Sequence[int],
         flips: Sequence[int],
     ) -> None:
-        """Subtract the mean from ``pixels``, and scale, into ``out``."""
+        """Subtract the mean from ``pixels``, scale them, and write them into ``out``."""
         size = out.shape[2:]
         if self._mean is not None:
             for target, top, left, flip in zip(out, tops, lefts, flips, strict=True):
@@ -223,32 +225,25 @@ class Transform:
         room = np.array([sample.image.shape[1:] for sample in samples], np.int64).reshape(-1, 2) - self._crop
         if not self._at_random:
             return (room[:, 0] // 2).tolist(), (room[:, 1] // 2).tolist()
-        tops = below(room[:, 0] + 1, self._hashes("crop top", draw))
-        lefts = below(room[:, 1] + 1, self._hashes("crop left", draw))
+        tops = below(room[:, 0] + 1, draw.hashes(self._seed, "crop top"))
+        lefts = below(room[:, 1] + 1, draw.hashes(self._seed, "crop left"))
         return tops.tolist(), lefts.tolist()
 
     def flips(self, draw: SampleDraw) -> list[int]:
-        """Return for each sample whether it is mirrored, 0 or 1."""
+        """Return 1 for each sample that is mirrored, and 0 for the others."""
         if not self._mirror:
             return [0] * len(draw.samples)
-        flips: list[int] = below(2, self._hashes("mirror", draw)).tolist()
+        flips: list[int] = below(2, draw.hashes(self._seed, "mirror")).tolist()
         return flips
 
     def mean_colour(self, channels: int) -> NDArray[np.float32]:
-        """Return what is subtracted from each of so many channels, of a mean image on average; 0 if nothing is."""
+        """Return the mean of each channel, which for a mean image is the average over its pixels; 0 without a mean."""
         if self._mean is not None:
             colour: NDArray[np.float32] = self._mean.mean((1, 2))
             return colour
         return np.resize(self._mean_values if len(self._mean_values) else np.zeros(1, np.float32), channels)
 
-    def _hashes(self, what: str, draw: SampleDraw) -> NDArray[np.uint64]:
-        return hash_samples(derive_seed(self._seed, what), draw.epochs, draw.samples)
-
 
 def _window(image: NDArray[np.generic], top: int, left: int, size: Sequence[int], flip: int) -> NDArray[np.generic]:
     window = image[:, top : top + size[0], left : left + size[1]]
     return window[:, :, ::-1] if flip else window
-
-
-def _show(shape: Shape) -> str:
-    return "×".join(map(str, shape))

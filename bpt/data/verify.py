@@ -1,6 +1,6 @@
-"""Whether data are as they were written: all checksums of LMDBs and HDF5 files, and which records damage has hit.
+"""Checks LMDBs and HDF5 files by their checksums, and finds the records that damage has hit.
 
-What has no checksums, as Caffe wrote it or bpt before it had them, is read whole: of that only is told what cannot be.
+Files without checksums, from Caffe or an old bpt, are read completely; then only unreadable records can be found.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bpt.data.lmdb_file import DatumRecord, open_lmdb
 from bpt.data.lmdb_pages import DamagedError, LmdbFile
 from bpt.data.prefetch import how_many
 
-_MOST = 5  # that are named
+_MOST = 5  # records, pages or rows that a message names
 _DECODED_AT_ONCE = 256
 
 
@@ -33,10 +33,10 @@ class Verified:
     """The findings in a file.
 
     Attributes:
-        path: as the user or a text wrote it.
-        amount: how much there is, in words.
-        has_checksums: whether it could be compared with what was written.
-        damage: what is damaged, in words; none: nothing is.
+        path: the path as the user or a text wrote it.
+        amount: the amount of data in words.
+        has_checksums: whether checksums could show if the data have changed since they were written.
+        damage: the damage in words; empty: there is none.
     """
 
     path: str
@@ -46,7 +46,7 @@ class Verified:
 
 
 def verify_lmdb(path: str, tell: Tell = lambda size: None) -> Verified:
-    """Look at every page of the LMDB in the folder ``path``, or, without checksums, at every record. Raises nothing."""
+    """Check all pages of the LMDB in the folder ``path`` or, without checksums, all records; never raise an error."""
     try:
         damaged = damaged_pieces(os.path.join(path, "data.mdb"), tell)
         file = open_lmdb(path)
@@ -56,7 +56,7 @@ def verify_lmdb(path: str, tell: Tell = lambda size: None) -> Verified:
         amount = f"{file.meta.entries} record{'s' * (file.meta.entries != 1)}"
         if damaged is None:
             return Verified(path, amount, False, tuple(_unreadable(file)))
-        if not damaged and _holds_images(file):  # which may have been damaged when they were written
+        if not damaged and _holds_images(file):  # image files may have been damaged before the LMDB was written
             return Verified(path, amount, True, tuple(_unreadable(file)))
         return Verified(path, amount, True, tuple(_records_in(file, damaged)) if damaged else ())
     finally:
@@ -68,7 +68,7 @@ def _records(file: LmdbFile) -> Iterator[DatumRecord]:
 
 
 def _decoder_of(file: LmdbFile) -> Callable[[bytes], object]:
-    """Return what decodes the records: Datum, or AnnotatedDatum, if the first one has its form."""
+    """Return the decoder of the records: that of AnnotatedDatum if the first one has its form, else that of Datum."""
     first = next(_records(file), None)
     return decode_annotated if first and is_annotated(first.datum) else decode_datum
 
@@ -83,7 +83,7 @@ def _holds_images(file: LmdbFile) -> bool:
 
 
 def _unreadable(file: LmdbFile) -> Iterator[str]:
-    """Yield the first records that cannot be read or decoded. Threads decode them."""
+    """Yield the first records that cannot be read or decoded; threads decode them."""
 
     def bad() -> Iterator[str]:
         try:
@@ -99,7 +99,7 @@ def _unreadable(file: LmdbFile) -> Iterator[str]:
 
 
 def _wrong_with(decode: Callable[[bytes], object], record: DatumRecord) -> str:
-    """Return what is wrong with a record; "": nothing is."""
+    """Return the error of a record in words; "" if there is none."""
     try:
         decode(record.datum)
     except DataError as error:
@@ -108,8 +108,8 @@ def _wrong_with(decode: Callable[[bytes], object], record: DatumRecord) -> str:
 
 
 def _records_in(file: LmdbFile, damaged: tuple[int, ...]) -> Iterator[str]:
-    """Yield the records that lie in damaged pieces of the file; behind them what else is wrong."""
-    # A piece is a page, unless a page has another size.
+    """Yield the records in damaged pieces of the file, and then the damaged pages without records."""
+    # A piece is a page, unless pages have another size.
     pages = {piece * PIECE // file.meta.page_size for piece in damaged} | {
         ((piece + 1) * PIECE - 1) // file.meta.page_size for piece in damaged
     }
@@ -128,13 +128,13 @@ def _records_in(file: LmdbFile, damaged: tuple[int, ...]) -> Iterator[str]:
         broken = str(error)
     yield from _first(found)
     if rest := sorted(pages - explained):
-        yield f"page{'s' * (len(rest) > 1)} {_runs(rest)}, which no record that can be read is in"
+        yield f"page{'s' * (len(rest) > 1)} {_runs(rest)}, without readable records"
     if broken:
         yield broken
 
 
 def verify_hdf5(path: str, tell: Tell = lambda size: None) -> Verified:
-    """Look at every byte of the HDF5 file at ``path``, or, if it has no checksums, at every row. Raises nothing."""
+    """Check all bytes of the HDF5 file at ``path`` or, without checksums, all rows; never raise an error."""
     try:
         damaged = damaged_pieces(path, tell)
         with import_h5py().File(path, "r", locking=False) as file:
@@ -149,13 +149,13 @@ def verify_hdf5(path: str, tell: Tell = lambda size: None) -> Verified:
             return Verified(path, amount, True, tuple(_rows_in(datasets, places)) if places else ())
     except BptError as error:
         return Verified(path, "", True, (_reason(path, error),))
-    # What h5py raises at damage.
+    # h5py raises any of these for damaged files.
     except (OSError, RuntimeError, KeyError, TypeError, ValueError, MemoryError, AttributeError) as error:
         why = refuse_file(path, "an HDF5 file", f"is not an HDF5 file, or a damaged one: {_line(error)}")
         return Verified(path, "", True, (why.reason,))
 
 
-_ROWS = 256  # that are read at once
+_ROWS = 256  # rows in one read
 
 
 def _datasets(file: Any) -> list[Any]:
@@ -166,7 +166,7 @@ def _datasets(file: Any) -> list[Any]:
 
 
 def _rows_in(datasets: Iterable[Any], places: list[tuple[int, int]]) -> Iterator[str]:
-    """Yield the rows that lie in damaged ``places``, and how many of these no rows are in."""
+    """Yield the rows in damaged ``places``, and then the damaged bytes without rows."""
     found: list[str] = []
     explained: set[int] = set()
     for each in datasets:
@@ -177,7 +177,7 @@ def _rows_in(datasets: Iterable[Any], places: list[tuple[int, int]]) -> Iterator
                 found.append(f'rows {first} to {last} of dataset "{each.name[1:]}"')
     yield from _first(found)
     if rest := [place for at, place in enumerate(places) if at not in explained]:
-        yield f"bytes {rest[0][0]} to {rest[-1][1] - 1}, which no rows are in"
+        yield f"bytes {rest[0][0]} to {rest[-1][1] - 1}, without rows"
 
 
 def _blocks(dataset: Any) -> Iterator[tuple[int, int, int, int]]:
@@ -224,7 +224,7 @@ def _line(error: Exception) -> str:
 
 
 def size_of(path: str) -> int:
-    """Return the bytes that verifying the LMDB or file at ``path`` looks at; 0 if it is not there."""
+    """Return the bytes of the LMDB or file at ``path`` that a check reads; 0 if it is missing."""
     place = Path(path, "data.mdb") if os.path.isdir(path) else Path(path)
     try:
         return place.stat().st_size

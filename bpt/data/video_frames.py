@@ -1,4 +1,4 @@
-"""Frames of a video: image files in a folder, or a file of a video, which the package av decodes."""
+"""Reads frames of a video: image files in a folder, or a video file, which the package av decodes."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ FRAME = "{:06d}.jpg"
 
 
 class Frames(Protocol):
-    """The storage of a video."""
+    """A reader of the frames of videos."""
 
     def read(self, path: str, numbers: range, channels: int) -> list[Pixels]:
-        """Return the frames of these ascending ``numbers``, (C, H, W) each, of the video at ``path``.
+        """Return the frames with these ascending ``numbers``, each (C, H, W), of the video at ``path``.
 
         Raises:
-            DataError: the video, or a frame of it, is not there, or damaged.
+            DataError: the video, or one of these frames, is missing or damaged.
         """
 
     def first_file(self, path: str, number: int) -> str:
-        """Return the file that the frame of this number is in."""
+        """Return the file that contains frame ``number``."""
 
 
 class FrameFolder:
@@ -42,7 +42,7 @@ class FrameFolder:
 
 
 class VideoFile:
-    """A file that FFmpeg decodes; its first frame has the number 0. Frames are decoded from the first one on."""
+    """A video file that FFmpeg decodes, from the first frame on; the first frame has the number 0."""
 
     def __init__(self) -> None:
         self._av = import_av()
@@ -74,14 +74,14 @@ class VideoFile:
 
 
 def _pixels(frame: Any, channels: int) -> Pixels:
-    """Blue, green and red, or gray: (C, H, W)."""
+    """Return the frame as (C, H, W): blue, green and red, or gray."""
     pixels = frame.to_ndarray(format="gray" if channels == 1 else "bgr24")
     image: Pixels = pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)
     return image
 
 
 def import_av() -> ModuleType:
-    """Return the module ``av``; a UserError that says how to install it if it is missing."""
+    """Return the module ``av``; raise a UserError that says how to install it if it is missing."""
     try:
         return import_module("av")  # an extra
     except ImportError:

@@ -1,6 +1,6 @@
-"""Batches of windows that are drawn at random, foreground and background (Caffe: WindowDataLayer).
+"""Batches of random foreground and background windows (Caffe: WindowDataLayer).
 
-A window is cut out of its image, with context around it, and warped to a square.
+A window is cropped from its image, with context around it, and warped to a square.
 """
 
 from __future__ import annotations
@@ -14,19 +14,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bpt.base.errors import DataError
-from bpt.base.seeds import derive_seed
 from bpt.data.batches import Batches, empty
 from bpt.data.image import Pixels, resize
 from bpt.data.prefetch import ALONE, Workers
-from bpt.data.sampler import SampleDraw, Sampler, below, hash_samples
+from bpt.data.sampler import SampleDraw, Sampler, below
 from bpt.data.window_source import CHANNELS, ImageWindow, WindowSource
 from bpt.graph.share import Share
 
-_F = np.float32  # Caffe computes in the precision of its blobs; rounding decides about pixels
+_F = np.float32  # Caffe computes in the precision of its blobs, and the rounding selects pixels
 
 
 class WarpedWindow(NamedTuple):
-    """A warped window (C, h, w), and where its upper left corner comes in the crop; around it there is nothing."""
+    """A warped window (C, h, w), and the position of its upper left corner in the crop, which is empty around it."""
 
     pixels: Pixels
     top: int
@@ -34,7 +33,7 @@ class WarpedWindow(NamedTuple):
 
 
 class WindowPlacement(NamedTuple):
-    """The part of an image that a crop shows: first and last column and row, and the part of the crop they fill."""
+    """The part of an image in a crop, by first and last column and row, and the part of the crop that it fills."""
 
     x1: int
     y1: int
@@ -51,9 +50,9 @@ class WindowCrop:
 
     Args:
         size: the side of the crop.
-        context_pad: so many pixels at each side of the crop show what is around the window. What lies outside of the
-            image is left empty.
-        square: the window is first made a square around its centre, so that warping does not distort it.
+        context_pad: number of pixels at each side of the crop that show the surroundings of the window; pixels outside
+            of the image stay empty.
+        square: whether to extend the window to a square around its centre first, so that warping does not distort it.
     """
 
     def __init__(self, size: int, context_pad: int = 0, *, square: bool = False) -> None:
@@ -63,7 +62,7 @@ class WindowCrop:
         self._square = square
 
     def __call__(self, image: Pixels, window: ImageWindow, mirror: bool) -> WarpedWindow:
-        """Return the crop of ``window`` out of its ``image`` (C, H, W); with ``mirror`` flipped left to right.
+        """Return the crop of ``window`` from its ``image`` (C, H, W), flipped left to right if ``mirror``.
 
         Raises:
             DataError: the window is empty, or not in the image.
@@ -75,7 +74,7 @@ class WindowCrop:
         return WarpedWindow(pixels[:, :, ::-1] if mirror else pixels, at.top, at.left)
 
     def place(self, window: ImageWindow, rows: int, columns: int, mirror: bool = False) -> WindowPlacement:
-        """Return what a crop of ``window`` shows of an image of so many pixels; raises as a call does."""
+        """Return the placement of ``window`` in an image of ``rows`` × ``columns`` pixels; raise as a call does."""
         _, _, x1, y1, x2, y2 = window
         top = left = 0
         height = width = self.size
@@ -94,7 +93,7 @@ class WindowCrop:
         return WindowPlacement(x1, y1, x2, y2, top, left, height, width)
 
     def _widened(self, window: ImageWindow) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Return the window with its context, perhaps beyond the image: first and last column, first and last row."""
+        """Return first and last column and first and last row of the window with context, even beyond the image."""
         factor = _F(self.size) / _F(self.size - 2 * self._pad)
         half_width = _F((window.x2 - window.x1 + 1) / 2)
         half_height = _F((window.y2 - window.y1 + 1) / 2)
@@ -107,7 +106,7 @@ class WindowCrop:
         )
 
     def _along(self, first: int, last: int, length: int) -> tuple[int, int, int, int, int]:
-        """One axis of a window that may reach beyond the image.
+        """Compute one axis of the placement of a window that may reach beyond the image.
 
         Returns:
             First and last pixel inside, pixels of the crop to leave empty before and behind, and those to fill.
@@ -120,23 +119,24 @@ class WindowCrop:
 
 
 def _round(value: np.float32) -> int:
-    """Round as C does: halves away from 0."""
+    """Round halves away from 0, as C does."""
     return int(math.copysign(math.floor(abs(float(value)) + 0.5), value))
 
 
 class WindowBatches(Batches[WindowSource]):
     """Batches of (data (B, 3, size, size), label (B,)).
 
-    The last ``foreground`` of each ``batch_size`` samples are foreground windows, those before background ones, each
-    drawn at random from all of its kind. Which one, and whether it is mirrored, depends on ``seed`` and the sample's
-    position in the stream alone. The stream has no epochs in truth; one counts as many samples as there are windows.
+    The last ``foreground`` of each ``batch_size`` samples are foreground windows, and the others are background. Each
+    is drawn from all windows of its kind. The choice and the mirroring depend only on ``seed`` and the sample's
+    position in the stream. The stream has no real epochs; by definition, an epoch has as many samples as there are
+    windows.
 
     Args:
-        batch_size: the text's, of which the whole batch may be a multiple.
-        foreground: so many of them are foreground.
-        mean: subtracted from each crop: (3, size, size). Empty pixels of a crop stay 0.
-        scale: factor, after that.
-        mirror: half of the windows are flipped left to right.
+        batch_size: the batch size in the text; the whole batch may be a multiple of it.
+        foreground: number of foreground windows in ``batch_size`` samples.
+        mean: the mean to subtract from each crop: (3, size, size). Empty pixels of a crop stay 0.
+        scale: the factor after that.
+        mirror: whether half of the windows are flipped left to right.
     """
 
     def __init__(
@@ -177,13 +177,13 @@ class WindowBatches(Batches[WindowSource]):
         positions = draw.epochs * self.epoch + draw.samples
         is_foreground = positions % self._batch_size >= self._background
         rows = np.empty((len(positions), len(ImageWindow._fields)), np.int64)
-        hashes = hash_samples(derive_seed(self._seed, "window"), draw.epochs, draw.samples)
+        hashes = draw.hashes(self._seed, "window")
         for here, kind in ((is_foreground, self._source.foreground), (~is_foreground, self._source.background)):
             if here.any():
                 rows[here] = kind[below(len(kind), hashes[here])]
         flips = np.zeros(len(positions), np.int64)
         if self._mirror:
-            flips = below(2, hash_samples(derive_seed(self._seed, "mirror"), draw.epochs, draw.samples))
+            flips = below(2, draw.hashes(self._seed, "mirror"))
         return [ImageWindow(*row) for row in rows.tolist()], flips
 
     def _cut(self, window: ImageWindow, flip: int, out: NDArray[np.float32]) -> None:

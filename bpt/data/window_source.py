@@ -1,4 +1,4 @@
-"""WindowSource: windows of images, foreground and background, that a text file lists (R-CNN's format)."""
+"""WindowSource: the foreground and background windows of images in a text file (R-CNN's format)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LABEL, _OVERLAP = 0, 1
 
 
 class ImageWindow(NamedTuple):
-    """A window: the number of its image, its label (0: background), and its first and last pixel, both included."""
+    """A window: the number of its image, its label (0: background), and its first and last pixel, both inside."""
 
     image: int
     label: int
@@ -34,7 +34,7 @@ class ImageWindow(NamedTuple):
 class WindowSource:
     """The windows that the file ``path`` lists.
 
-    The file has for each image, in lines of their own::
+    For each image the file has these lines::
 
         # 0                          the number of the image, from 0
         images/000001.jpg
@@ -46,18 +46,18 @@ class WindowSource:
         0 0.12 0 0 499 374
 
     Args:
-        path: the file. Empty lines do not count.
-        root_folder: put before each image's path as it is.
-        fg_threshold: windows that overlap an object by so much or more are foreground.
-        bg_threshold: those that are not, and overlap by less than this, are background; the rest is left out.
-        cache: image files stay in memory once they have been read.
+        path: the file; empty lines do not count.
+        root_folder: the prefix of each image's path, joined without a slash.
+        fg_threshold: windows with at least this overlap with an object are foreground.
+        bg_threshold: other windows with less overlap than this are background; the rest is not used.
+        cache: whether image files stay in memory after they have been read.
 
     Attributes:
-        path: as given.
-        foreground, background: the windows, in the file's order: (n, 6), the numbers of a ``ImageWindow``.
+        path: the argument ``path``.
+        foreground, background: the windows, in the file's order: (n, 6), the numbers of an ``ImageWindow``.
 
     Raises:
-        FileError: the file is missing, or not as above.
+        FileError: the file is missing, or has another form.
         UserError: the package Pillow is missing.
     """
 
@@ -68,7 +68,7 @@ class WindowSource:
         self.path = path
         self._root_folder = root_folder
         self._files: list[str] = []
-        self._numbers: list[int] = []  # of the lines that name them
+        self._numbers: list[int] = []  # numbers of the lines that name the files
         self._cache: dict[int, bytes] | None = {} if cache else None
         windows, overlaps = self._read_all()
         is_foreground = overlaps >= np.float32(fg_threshold)
@@ -85,10 +85,10 @@ class WindowSource:
             )
 
     def read(self, image: int) -> Pixels:
-        """Image number ``image`` in color (3, H, W). For any thread.
+        """Return image number ``image`` in color (3, H, W); any thread may call this.
 
         Raises:
-            DataError: it cannot be used; names the window file, the line and the image file.
+            DataError: the image cannot be used; the message names the window file, the line and the image file.
         """
         file = self._root_folder + self._files[image]
         try:
@@ -105,7 +105,7 @@ class WindowSource:
             raise DataError(f"{self._place(image)}: {file}: {error}") from None
 
     def name(self, image: int) -> str:
-        """Return where the image ``image`` is listed, and its file, for messages."""
+        """Return the line that lists ``image``, and its file, for messages."""
         return f"{self._place(image)}: {self._root_folder}{self._files[image]}"
 
     def glance(self) -> Iterator[bytes]:
@@ -116,7 +116,7 @@ class WindowSource:
             yield ends_of(self._root_folder + self._files[image])
 
     def close(self) -> None:
-        """Give the memory back. No file stays open."""
+        """Free the memory; no file stays open."""
         self._cache = None
 
     def _place(self, image: int) -> str:
@@ -138,7 +138,7 @@ class WindowSource:
         return table[:, (0, 1, 3, 4, 5, 6)].astype(np.int64), table[:, 2].astype(np.float32)
 
     def _head(self, lines: list[tuple[int, str]], at: int) -> int:
-        """Read what stands before an image's windows; returns where that ends."""
+        """Read the lines before an image's windows, and return the index of the next line."""
         head = lines[at : at + len(_HEAD)]
         number, first = head[0]
         if not first.startswith("#"):

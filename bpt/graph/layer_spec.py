@@ -21,6 +21,11 @@ def count(shape: Sequence[int]) -> int:
     return math.prod(shape)
 
 
+def shape_text(shape: Sequence[int]) -> str:
+    """Return ``shape`` as text for messages, such as "3×224×224"."""
+    return "×".join(map(str, shape))
+
+
 @dataclass(frozen=True, eq=False)
 class LayerSpec:
     """One ``layer { … }`` of a network text.

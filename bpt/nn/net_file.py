@@ -11,7 +11,7 @@ from bpt.config.plan.nets import NetPlan, file_plan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.fields import fields_of, is_message
 from bpt.graph.layer_graph import LayerGraph
-from bpt.graph.layer_spec import LayerSpec, Shape
+from bpt.graph.layer_spec import LayerSpec, Shape, shape_text
 from bpt.graph.layer_specs import layer_specs
 from bpt.graph.state import filter_layers
 from bpt.nn.layers import LAYERS, DataLayer
@@ -118,7 +118,7 @@ def _with_inputs(plan: NetPlan, layers: list[int], shape: Shape, batch: int) -> 
                     origin,
                 )
             if not shape:
-                words = "×".join(map(str, sample))
+                words = shape_text(sample)
                 notes.append(
                     f"{source} is not here: its samples are taken to be {words}, after the text (--shape corrects it)"
                 )

@@ -1,1 +1,1 @@
-"""A run: runtime, solver, snapshots, healing, telemetry; and the outer layer of BPT-CNN at work."""
+"""A run: runtime, solver, snapshots, healing and telemetry; and the execution of BPT-CNN's outer layer."""

@@ -47,7 +47,7 @@ def test_images_that_are_left_out_make_the_status_1(bpt: Bpt, tmp_path: Path) ->
     ("words", "message"),
     [
         (["imageset", "--grya", "a", "b", "c"], 'unrecognized arguments: --grya; did you mean "--gray"?'),
-        (["annoset", "a", "b", "c"], "--label_type xml needs --label_map_file, by which classes have numbers"),
+        (["annoset", "a", "b", "c"], "--label_type xml needs --label_map_file, which numbers the classes"),
         (["imagset"], 'unknown data "imagset"; did you mean "imageset"?'),
         (["--weights", "w.h5", "mean", "lmdb"], "--weights is for weights; bpt convert mean has flags of its own"),
         ([], "bpt convert needs --weights: the weights to read; for data sets give one of imageset, annoset, mnist"),

@@ -146,7 +146,7 @@ MISTAKES = {
         cut_data, DIGITS + "its data.mdb is truncated: 108544 bytes of 217088; copy or make it again"
     ),
     "no LMDB": Mistake(
-        lambda: DATA.write_bytes(b"hello" * 4000), DIGITS + "is not an LMDB that can be read: File is not an LMDB file"
+        lambda: DATA.write_bytes(b"hello" * 4000), DIGITS + "is not a readable LMDB: File is not an LMDB file"
     ),
     "record that is no Datum": Mistake(
         put_record(b"00000030", b"\x08\x01\x10\x1c\x18"),
@@ -171,7 +171,7 @@ MISTAKES = {
     "mean file of another size": Mistake(
         mean_of_another_size,
         'lenet_train_test.prototxt:2:87: layer "digits": the mean image is 1×32×32, the image 1×28×28: '
-        'compute "big.binaryproto" of these data (bpt convert mean), or give mean_value instead',
+        'compute "big.binaryproto" from these data (bpt convert mean), or give mean_value instead',
     ),
     # Snapshots and weights
     "snapshot of another net": Mistake(
@@ -387,7 +387,7 @@ def test_a_loss_that_is_not_finite_is_told_once_and_training_goes_on(bpt: Bpt) -
     outcome = bpt(*TRAIN, "--set=base_lr: 1e30 max_iter: 8 display: 1 on_nan: GO_ON")
     assert outcome.status == 0
     [warning] = [line for line in outcome.err.splitlines() if line.startswith("W")]
-    assert "is not finite; training goes on" in warning
+    assert "is not finite; training continues" in warning
     assert "] Iteration 7 (" in outcome.err
 
 

@@ -84,7 +84,7 @@ def test_without_the_data(bpt: Bpt) -> None:
             'no/a.csv: cannot be written: there is no folder "no"',
         ),
         ([*SIMULATE[1:], "--strategies=all", "--csv=."], ".: cannot be written: it is a folder"),
-        ([*SIMULATE[1:], "--strategies=all", "--set=max_iter: 0"], "max_iter is 0: nothing is trained"),
+        ([*SIMULATE[1:], "--strategies=all", "--set=max_iter: 0"], "max_iter is 0, so there is nothing to simulate"),
         ([*SIMULATE[1:], "--strategies=all", "--samples=9", "--shape=3x224"], '--shape 3x224: layer "digits" reads im'),
     ],
 )

@@ -97,16 +97,16 @@ def test_files_are_stored_as_they_are_and_classes_without_boxes(folder: Path) ->
 
 def test_an_odd_box_is_told_and_kept(folder: Path) -> None:
     convert(folder, "1 30 5 20 50", "txt")
-    assert told == [f"{folder}/an image.png: has a box that reaches beyond the image, or is turned round"]
+    assert told == [f"{folder}/an image.png: has a box that reaches beyond the image, or has exchanged corners"]
 
 
 @pytest.mark.parametrize(
     ("content", "kind", "words"),
     [
-        ("<annotation><object>", "xml", "is no annotation in xml that can be read: "),
+        ("<annotation><object>", "xml", "is not a readable annotation in xml: "),
         ("<a><object><name>cat</name></object></a>", "xml", "'bndbox' is missing"),
         (XML.replace("<xmin>4</xmin>", "<xmin>4px</xmin>"), "xml", "could not convert string to float"),
-        ("[]", "json", "is no annotation in json"),
+        ("[]", "json", "is not a readable annotation in json"),
         (JSON.replace("[4, 5, 16, 5]", "[4, NaN, 16, 5]"), "json", "a corner that is not finite"),
         ("1 2 3", "txt", '"1 2 3" is not a label and four corners'),
         ("99999999999 1 1 2 2", "txt", "beyond float32's integers"),
@@ -144,7 +144,7 @@ def test_what_is_wrong_ends_the_work(folder: Path) -> None:
     Image.new("RGB", (3, 3)).save(folder / "b.png")
     (folder / "notes").write_text(TEXT)
     (folder / "list.txt").write_text("an image.png notes\nb.png notes\n")
-    with pytest.raises(DataError, match="make them alike"):
+    with pytest.raises(DataError, match="make them equal"):
         convert_annoset(
             f"{folder}/", str(folder / "list.txt"), str(folder / "lmdb"), ImageConversion(check_size=True),
             Annotations(written="txt"),

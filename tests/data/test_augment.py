@@ -189,7 +189,7 @@ def test_refusals(text: str, message: str) -> None:
 
 
 def test_what_cannot_be_augmented() -> None:
-    with pytest.raises(DataError, match='record "a" has numbers of floating point'):
+    with pytest.raises(DataError, match='record "a" has floating-point numbers'):
         augment("rotation: 3").images([Sample("a", np.zeros((1, 2, 2), np.float32), 0.0)], draw(1))
     net = 'layer { name: "data" type: "WindowData" top: "x" transform_param { augment_param { rotation: 3 } } }'
     (spec,) = layer_specs(text_format.Parse(net, pb.NetParameter()))

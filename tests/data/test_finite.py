@@ -59,7 +59,7 @@ def test_three_places_of_a_source_are_told_each_once(told: list[str]) -> None:
     for name in ("a", "b", "a", "fine", "c", "d"):
         watch.check(np.array([1, 2, NAN if name != "fine" else 3], np.float32), lambda name=name: name)  # type: ignore[misc]
     message = ": 1 of 3 numbers in the data is NaN or infinite: " + WHY
-    assert told == [f"a{message}", f"b{message}", f"c{message}; further ones are not told"]
+    assert told == [f"a{message}", f"b{message}", f"c{message}; further ones are not reported"]
 
 
 def run(text: str, batches: int) -> None:

@@ -77,7 +77,7 @@ def test_sizes_that_differ(folder: Path) -> None:
 def test_an_unknown_format_needs_an_encode_type(folder: Path) -> None:
     (folder / "an image 0.png").rename(folder / "an image 0.picture")
     (folder / "list.txt").write_text("an image 0.picture 1\n")
-    with pytest.raises(DataError, match="its name is that of no format to encode in: give --encode_type"):
+    with pytest.raises(DataError, match="its suffix is not that of a format to encode in; give --encode_type"):
         convert(folder, encoded=True)
 
 

@@ -88,7 +88,7 @@ GOOD = (LMDB / "digits_train_lmdb" / "data.mdb").read_bytes()
     ("content", "message"),
     [
         (b"", "its data.mdb is empty"),
-        (b"garbage " * 2000, "is not an LMDB that can be read: File is not an LMDB file"),
+        (b"garbage " * 2000, "is not a readable LMDB: File is not an LMDB file"),
         (GOOD[:100_000], f"its data.mdb is truncated: 100000 bytes of {len(GOOD)}; copy or make it again"),
     ],
 )

@@ -89,9 +89,9 @@ def test_large_values_have_pages(tmp_path: Path) -> None:
     large, small = chain.from_iterable(file.leaves())
     assert len(file.pages_of(large)) == 3  # 16 bytes before the value, 4096 a page
     assert not file.pages_of(small)
-    with pytest.raises(DamagedError, match="is not the large value that it should be"):
+    with pytest.raises(DamagedError, match="should be a large value, but is not"):
         file.value(large._replace(large=2 if large.large != 2 else 3))
-    with pytest.raises(DamagedError, match="reaches behind the last page"):
+    with pytest.raises(DamagedError, match="reaches beyond the last page"):
         file.value(large._replace(size=10**9))
     file.close()
 
@@ -100,7 +100,7 @@ def test_several_values_a_key_and_databases_are_told(tmp_path: Path) -> None:
     with lmdb.open(str(tmp_path / "db"), lock=False, max_dbs=1) as environment:
         environment.open_db(b"named")
     file = LmdbFile(tmp_path / "db" / "data.mdb")
-    with pytest.raises(DamagedError, match="it holds databases of its own"):
+    with pytest.raises(DamagedError, match="it has nested databases"):
         all_of(file)
     file.close()
 

@@ -134,7 +134,7 @@ def test_image_that_does_not_fit(text: str, message: str) -> None:
 
 def test_mean_of_another_shape(tmp_path: Path) -> None:
     write_mean(tmp_path / "mean", np.zeros((3, 4, 4), np.float32))
-    message = rf'the mean image is 3×4×4, the image 1×4×4: compute "{tmp_path}/mean" of these data .* give mean_value'
+    message = rf'the mean image is 3×4×4, the image 1×4×4: compute "{tmp_path}/mean" from these data .* give mean_value'
     with pytest.raises(UserError, match=message):
         transform(f'mean_file: "{tmp_path}/mean"').infer((1, 4, 4))
 

@@ -111,8 +111,8 @@ def test_a_worker_that_is_killed() -> None:
     lost = [line for line in run.log if line.startswith("Lost: ")]
     assert len(lost) == 1
     assert lost[0].startswith(f"Lost: worker 1 (rank 2, host {host}) is gone: it was killed, ")
-    (heirs,) = [line for line in run.log if line.startswith("The run goes on: ")]
-    assert re.fullmatch(r"The run goes on: its \d+ samples go to the other workers, with their next passes", heirs)
+    (heirs,) = [line for line in run.log if line.startswith("The run continues: ")]
+    assert re.fullmatch(r"The run continues: its \d+ samples go to the other workers, with their next passes", heirs)
     assert "Optimization Done." in run.log
     nodes = read_csv("digits_run").nodes
     assert nodes[0].samples_allocated + nodes[2].samples_allocated == SAMPLES

@@ -84,8 +84,8 @@ def test_a_rank_of_a_pipeline_that_is_killed() -> None:
         assert run.end() == 0, "\n".join(run.log)
     (lost,) = [line for line in run.log if line.startswith("Lost: ")]
     assert lost.startswith(f"Lost: worker 1 (ranks 3 to 4, host {socket.gethostname()}) is gone: ")
-    (heirs,) = [line for line in run.log if line.startswith("The run goes on: ")]
-    assert re.fullmatch(r"The run goes on: its \d+ samples go to the other workers, with their next passes", heirs)
+    (heirs,) = [line for line in run.log if line.startswith("The run continues: ")]
+    assert re.fullmatch(r"The run continues: its \d+ samples go to the other workers, with their next passes", heirs)
     # Open MPI's own words about the collective that broke off may stand before it, on the same line.
     told = re.findall(r"error: (rank .*)", "\n".join(run.log))
     assert len(told) == 1, "\n".join(run.log)

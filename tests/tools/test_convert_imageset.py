@@ -94,7 +94,7 @@ def test_a_wrong_folder_is_told_in_some_lines(tool: Tool, tmp_path: Path, monkey
         *told, more, last = outcome.err.splitlines()
         hint = f'; paths begin with the root folder as it is, "{root}"{remedy}' if remedy else ")"
         assert all(line.startswith("left out: ") and line.endswith(hint) for line in told)
-        assert (len(told), more) == (10, "left out: the next ones, too, up to the first that can be read")
+        assert (len(told), more) == (10, "left out: the next ones, too, until one can be read")
         assert last == (
             f"error: {listing}: none of its 24 images could be read; their paths begin with ROOTFOLDER as it is, "
             f'"{root}"{remedy}'
@@ -110,7 +110,7 @@ def test_images_of_unlike_sizes_are_told_once(tool: Tool, tmp_path: Path) -> Non
     outcome = tool("convert_imageset", f"{tmp_path}/", tmp_path / "list.txt", tmp_path / "lmdb")
     assert (outcome.status, outcome.out) == (0, f"{tmp_path}/lmdb: 3 images\n")
     problem = (
-        f"{tmp_path}/b.png: is of 3×3×4, the first image of 3×3×2; --resize_height and --resize_width make them alike"
+        f"{tmp_path}/b.png: is of 3×3×4, the first image of 3×3×2; --resize_height and --resize_width make them equal"
     )
     assert outcome.err == f"{problem}, or the net needs a crop_size\n"
     refused = tool("convert_imageset", "--check_size", f"{tmp_path}/", tmp_path / "list.txt", tmp_path / "other")

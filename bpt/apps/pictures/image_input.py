@@ -21,7 +21,7 @@ from bpt.data.sample_draws import SampleDraws
 from bpt.data.sampler import SampleDraw
 from bpt.data.source import Sample
 from bpt.data.transform import Transform, read_mean
-from bpt.graph.layer_spec import Shape
+from bpt.graph.layer_spec import Shape, shape_text
 from bpt.nn.layers import LAYERS, DataLayer
 from bpt.train.state.preprocessing import beside, check_shape, read_preprocessing
 from bpt.train.state.weights import check_weights
@@ -84,7 +84,7 @@ class ImageInput:
         known = self._resizing.size if self._resizing and self._resizing.is_fixed else self._size
         if known:
             self._check(self._transform.infer((self._channels, *known)), source)
-        resized = f"resized to {_times(self._size)}, " if self._size else ""
+        resized = f"resized to {shape_text(self._size)}, " if self._size else ""
         resized = f"{self._resizing}, " if self._resizing else resized
         colors = "gray" if self._channels == 1 else "blue, green, red"
         self._source = source
@@ -147,7 +147,9 @@ class ImageInput:
 
     def _check(self, made: Shape, source: str) -> None:
         if made != self._shape:
-            raise UserError(f"an image becomes {_times(made)} ({source}), but the net's input is {_times(self._shape)}")
+            raise UserError(
+                f"an image becomes {shape_text(made)} ({source}), but the net's input is {shape_text(self._shape)}"
+            )
 
 
 def _picture(file: str, channels: int) -> Pixels:
@@ -210,7 +212,3 @@ def recorded_input(net: NetWithInputs, weights: Sequence[str], given: str = "") 
         raise
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
-
-
-def _times(shape: Sequence[int]) -> str:
-    return "×".join(map(str, shape))

@@ -1,4 +1,4 @@
-"""Average precision of detections, by class and of all classes, in the three ways of SSD's Caffe (``ap_version``)."""
+"""Average precision of detections, by class and over all classes, with SSD's three rules (``ap_version``)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torch import Tensor
 from bpt.data.detection.evaluation import COLUMNS
 
 Floats = NDArray[np.float64]
-_EPSILON = 1e-6  # steps of the recall below count as none
+_EPSILON = 1e-6  # smaller steps of the recall do not count
 
 
 def precision_and_recall(scores: Floats, right: Floats, wrong: Floats, objects: int) -> tuple[Floats, Floats]:
-    """After each detection, the best first, the share of detections that are right, and that of ``objects`` found."""
+    """Return precision and recall after each detection, in the order of scores: right / made, and right / objects."""
     order = np.argsort(-scores, kind="stable")
     found, missed = np.cumsum(right[order]), np.cumsum(wrong[order])
     return found / (found + missed), found / objects
@@ -40,7 +40,7 @@ def max_integral(precision: Floats, recall: Floats) -> float:
 
 
 def integral(precision: Floats, recall: Floats) -> float:
-    """Return the integral of the precision over the recall, as it is."""
+    """Return the integral of the precision over the recall, without interpolation."""
     steps = np.diff(recall, prepend=0.0)
     steps[steps <= _EPSILON] = 0
     return float((precision * steps).sum())
@@ -57,8 +57,8 @@ def average_precision(rows: Floats, objects: int, version: str = "Integral") -> 
     """Return the average precision of one class; 0 without detections or objects.
 
     Args:
-        rows: (score, right, wrong) of each detection, those left out that are neither: (K, 3).
-        objects: of this class in all images.
+        rows: (score, right, wrong) of each detection, without those that are neither: (K, 3).
+        objects: number of objects of this class in all images.
         version: one of AP_VERSIONS.
     """
     if not len(rows) or not objects:
@@ -69,7 +69,7 @@ def average_precision(rows: Floats, objects: int, version: str = "Integral") -> 
 
 @dataclass(frozen=True)
 class Precisions:
-    """Average precisions by label, and their mean; of a label that nothing was found of, 0 (SSD: ``TestDetection``)."""
+    """Average precisions by label, and their mean; a label without detections has 0 (SSD: ``TestDetection``)."""
 
     by_label: dict[int, float]
 
@@ -79,18 +79,18 @@ class Precisions:
 
 
 def precisions_of(rows: Tensor, version: str) -> Precisions:
-    """Return the average precisions of DetectionEvaluate's rows (…, 5) of any batches, in any order.
+    """Return the average precisions from the rows (…, 5) of DetectionEvaluate, from any batches and in any order.
 
-    Of detections with equal scores, those of the first image come first.
+    Detections with equal scores are in the order of their images.
 
     Args:
-        rows: their images have the numbers that they have among all.
+        rows: the rows, with image numbers that are unique over all batches.
         version: one of ``AP_VERSIONS``.
     """
     table = rows.reshape(-1, COLUMNS).double().numpy()
     counts, found = table[table[:, 0] < 0], table[table[:, 0] >= 0]
     found = found[found[:, 0].argsort(kind="stable")]
-    found = found[found[:, 3] + found[:, 4] > 0]  # what has found a difficult object is neither right nor wrong
+    found = found[found[:, 3] + found[:, 4] > 0]  # a detection of a difficult object is neither right nor wrong
     return Precisions(
         {
             int(label): average_precision(

@@ -1,4 +1,4 @@
-"""Boxes: their areas, how far they overlap, and how a box is told by its difference from another one."""
+"""Boxes: their areas, their overlaps, and their codes relative to prior boxes."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ def areas(boxes: Tensor) -> Tensor:
 
 
 def intersections(ones: Tensor, others: Tensor) -> Tensor:
-    """Return the areas that each of ``ones`` (N, 4) has in common with each of ``others`` (M, 4): (N, M)."""
+    """Return the areas of the intersections of ``ones`` (N, 4) with ``others`` (M, 4): (N, M)."""
     upper = torch.maximum(ones[:, None, :2], others[None, :, :2])
     lower = torch.minimum(ones[:, None, 2:], others[None, :, 2:])
     return (lower - upper).clamp_(min=0).prod(2)
 
 
 def jaccard(ones: Tensor, others: Tensor) -> Tensor:
-    """Return the area in common over the area of both together, of each of (N, 4) with each of (M, 4): (N, M)."""
+    """Return the Jaccard overlaps, intersection over union, of ``ones`` (N, 4) with ``others`` (M, 4): (N, M)."""
     common = intersections(ones, others)
     together = areas(ones)[:, None] + areas(others)[None] - common
     return torch.where(common > 0, common / together, 0.0)
 
 
 def coverage(ones: Tensor, others: Tensor) -> Tensor:
-    """Return which part of each of ``ones`` (N, 4) lies in each of ``others`` (M, 4): (N, M)."""
+    """Return the fraction of each of ``ones`` (N, 4) that lies in each of ``others`` (M, 4): (N, M)."""
     common = intersections(ones, others)
     return torch.where(common > 0, common / areas(ones)[:, None], 0.0)
 
 
 def encode(code: BoxCode, boxes: Tensor, priors: Tensor, variances: Tensor | None) -> Tensor:
-    """Return what tells ``boxes`` (…, 4) apart from their prior boxes, in units of ``variances``; all of one shape.
+    """Return the codes of ``boxes`` (…, 4) relative to their prior boxes, in units of ``variances``; all of one shape.
 
     Args:
-        variances: of the prior boxes; ``None``: 1.
+        variances: the variances of the prior boxes; ``None``: 1.
     """
     if code is BoxCode.CORNER:
         offsets = boxes - priors
@@ -59,7 +59,7 @@ def encode(code: BoxCode, boxes: Tensor, priors: Tensor, variances: Tensor | Non
 
 
 def decode(code: BoxCode, offsets: Tensor, priors: Tensor, variances: Tensor | None) -> Tensor:
-    """Return the boxes (…, 4) that ``encode`` has made ``offsets`` (…, 4) of; what is given broadcasts."""
+    """Return the boxes (…, 4) with the codes ``offsets`` (…, 4), the inverse of ``encode``; arguments broadcast."""
     offsets = offsets if variances is None else offsets * variances
     if code is BoxCode.CORNER:
         return priors + offsets

@@ -1,4 +1,4 @@
-"""Evaluation of detections: one is right if it overlaps an object of its label that no better one has found."""
+"""Evaluation of detections: one is right if it overlaps an object of its label that no better one overlaps."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ def evaluate(
 ) -> Tensor:
     """Compare detections with the true objects, and return rows (K, 5), as SSD's DetectionEvaluate.
 
-    First come rows (-1, label, number of objects, -1, -1), one for each class. Then come rows (image, label, score,
-    right, wrong), one for each detection, by image, label and, where there are such objects, falling score. A detection
-    that has found a difficult object is neither right nor wrong, unless these count.
+    The first rows are (-1, label, number of objects, -1, -1), one for each class. The others are (image, label, score,
+    right, wrong), one for each detection, sorted by image, label and, if there are objects of the label, descending
+    score. A detection of a difficult object is neither right nor wrong, unless difficult objects count.
 
     Args:
-        detections: rows (image, label, score, xmin, ymin, xmax, ymax): (D, 7); of image -1: none.
+        detections: rows (image, label, score, xmin, ymin, xmax, ymax): (D, 7); a row with image -1 is no detection.
         truth: rows as in ``bpt.data.detection.truth``: (G, 8).
-        threshold: by how much a detection must overlap an object (Jaccard).
-        count_difficult: difficult objects count as others do.
+        threshold: the least overlap of a detection with an object (Jaccard).
+        count_difficult: whether difficult objects count as others do.
     """
     truth = truth[truth[:, 0] != NO_IMAGE]
     detections = detections[detections[:, 0] != NO_IMAGE]
@@ -47,7 +47,7 @@ def evaluate(
 
 
 def _judge(boxes: Tensor, objects: Tensor, threshold: float, count_difficult: bool) -> tuple[Tensor, Tensor]:
-    """Return for each of ``boxes`` (K, 4), the best first, whether it is right and whether wrong: 0 or 1, (K,)."""
+    """Return whether each of ``boxes`` (K, 4), the best first, is right, and whether it is wrong, as 0 or 1: (K,)."""
     right, wrong = boxes.new_zeros(len(boxes)), boxes.new_zeros(len(boxes))
     if not len(objects):
         return right, wrong + 1

@@ -10,8 +10,8 @@ from torch import Tensor
 from bpt.data.detection.boxes import jaccard
 
 NOTHING, LEFT_OUT = -1, -2
-"""In place of an object's number: there is none; the box takes no part, since it reaches beyond the image."""
-_SOME = 1e-6  # what overlaps less does not overlap
+"""Values instead of an object's number: the box has no object; the box is excluded, as it reaches beyond the image."""
+_SOME = 1e-6  # least overlap that counts
 
 
 class Matches(NamedTuple):
@@ -24,11 +24,12 @@ class Matches(NamedTuple):
 def match(boxes: Tensor, objects: Tensor, threshold: float | None, inside_only: bool = False) -> Matches:
     """Match ``boxes`` (P, 4) with ``objects`` (G, 4) of one image.
 
-    First each object gets a box, the pair that overlaps most before others; then, unless ``threshold`` is ``None``
-    (SSD: BIPARTITE), each box that is left the object that it overlaps most, if by at least ``threshold`` (Jaccard).
+    First, each object gets a box, in the order of the largest overlaps. Then each remaining box gets the object with
+    which it overlaps most, if the overlap is at least ``threshold`` (Jaccard).
 
     Args:
-        inside_only: boxes that reach beyond the image take no part.
+        threshold: the least overlap for remaining boxes; ``None``: they get no object (SSD: BIPARTITE).
+        inside_only: whether to exclude boxes that reach beyond the image.
     """
     matched = torch.full((len(boxes),), NOTHING, device=boxes.device)
     overlap = jaccard(boxes, objects)
@@ -59,9 +60,9 @@ def hardest(losses: Tensor, eligible: Tensor, counts: Tensor) -> Tensor:
     """Return a mask (N, P) of the eligible boxes of each image that have the largest losses.
 
     Args:
-        losses: (N, P); of equal losses the first ones are chosen.
-        eligible: (N, P), which boxes can be chosen.
-        counts: (N,), how many boxes of each image are chosen.
+        losses: (N, P) the loss of each box; of equal losses the first ones are chosen.
+        eligible: (N, P) whether each box can be chosen.
+        counts: (N,) the number of boxes to choose in each image.
     """
     order = torch.where(eligible, losses, -torch.inf).argsort(dim=1, descending=True, stable=True)
     place = torch.empty_like(order)

@@ -1,6 +1,6 @@
 """Prior boxes: default boxes at each place of a feature map (SSD, section 2.2).
 
-A net predicts how far the objects differ from them.
+A net predicts the differences of the objects from them.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-_SAME = 1e-6  # ratios that differ by less are one
+_SAME = 1e-6  # ratios that differ by less are equal
 
 
 def aspect_ratios(given: Sequence[float], flip: bool) -> tuple[float, ...]:
-    """1, then those ``given``, each followed by its inverse if ``flip``; without repetitions."""
+    """Return 1 and the ``given`` ratios, each followed by its inverse if ``flip``, without repetitions."""
     ratios = [1.0]
     for ratio in given:
         if all(abs(ratio - other) >= _SAME for other in ratios):
@@ -23,10 +23,11 @@ def aspect_ratios(given: Sequence[float], flip: bool) -> tuple[float, ...]:
 
 
 def prior_sizes(smallest: Sequence[float], largest: Sequence[float], ratios: Sequence[float]) -> NDArray[np.float32]:
-    """Width and height, in pixels, of the prior boxes of each place: (number, 2).
+    """Return width and height, in pixels, of the prior boxes of each place: (number, 2).
 
-    For each of ``smallest``: a square of that size; if there are ``largest``, one of the geometric mean of both; then
-    one of the first area for each ratio (width : height) but 1. As in SSD's Caffe, sizes lose what follows the point.
+    Each of ``smallest`` gives a square of that size. If there are ``largest``, a square of the geometric mean of both
+    follows. Then comes a box with the first square's area for each ratio (width : height) except 1. As in SSD's Caffe,
+    sizes are truncated to integers.
     """
     sizes: list[tuple[float, float]] = []
     for index, small in enumerate(map(int, smallest)):
@@ -41,12 +42,12 @@ def prior_sizes(smallest: Sequence[float], largest: Sequence[float], ratios: Seq
 def dense_priors(
     fixed: Sequence[float], densities: Sequence[int], fixed_ratios: Sequence[float], ratios: Sequence[float]
 ) -> NDArray[np.float32]:
-    """Return width, height and the shift of the centre to the right and downwards of dense boxes: (number, 4).
+    """Return width, height and the shift of the centre, to the right and downwards, of dense boxes: (number, 4).
 
     FaceBoxes (Zhang et al., 2017, section 3.2): each of the ``fixed`` sizes has ``density`` rows of ``density`` boxes
-    at each place, a part of the size apart. They are squares and boxes of the same area for each of ``ratios`` but 1,
-    or, if there are ``fixed_ratios``, boxes of these alone. As in its Caffe, squares, halves of sizes and distances
-    lose what follows the point.
+    at each place; their distance is a fraction of the size. The boxes are squares and, for each of ``ratios`` except 1,
+    boxes of the same area. If there are ``fixed_ratios``, all boxes have these ratios. As in FaceBoxes' Caffe, squares,
+    half sizes and distances are truncated to integers.
     """
     priors: list[tuple[float, float, float, float]] = []
     for index, size in enumerate(fixed):
@@ -68,15 +69,15 @@ def prior_boxes(
     sizes: NDArray[np.float32],
     shifts: NDArray[np.float32] | None = None,
 ) -> NDArray[np.float32]:
-    """Return the boxes of all places, row by row: (rows · columns · number, 4), in parts of the image.
+    """Return the boxes of all places, row by row: (rows · columns · number, 4), as fractions of the image.
 
     Args:
         places: rows and columns of the feature map.
-        image: height and width, in pixels.
-        step: from one place to the next, in pixels, downwards and to the right.
-        offset: of a box's centre, in steps from where its place begins.
-        sizes: width and height of the boxes of a place: (number, 2).
-        shifts: how far each centre is from the place's, to the right and downwards, in pixels: (number, 2).
+        image: height and width in pixels.
+        step: distance of neighbouring places in pixels, downwards and to the right.
+        offset: position of a box's centre in its place, in steps from the upper left corner.
+        sizes: width and height of the boxes of a place in pixels: (number, 2).
+        shifts: shift of each centre from the place's centre, to the right and downwards, in pixels: (number, 2).
     """
     y, x = ((np.arange(count, dtype=np.float32) + offset) * s for count, s in zip(places, step, strict=True))
     centres = np.stack(np.broadcast_arrays(x[None, :], y[:, None]), -1)[:, :, np.newaxis]

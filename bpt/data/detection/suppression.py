@@ -1,4 +1,4 @@
-"""Non-maximum suppression: of boxes that overlap, the one with the best score."""
+"""Non-maximum suppression keeps only the box with the best score of boxes that overlap."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from bpt.data.detection.boxes import jaccard
 
 ALL = -1
 ADAPTS_ABOVE = 0.5
-"""A threshold of at most so much stays as it is, whatever ``eta`` says."""
+"""``eta`` does not change a threshold that is not above this."""
 
 
 class Suppression(NamedTuple):
     """The rule that keeps or drops boxes of one class (SSD: ``nms_param``).
 
     Attributes:
-        threshold: boxes that overlap a better one by more (Jaccard) are dropped.
-        top_k: only so many, the best ones, are looked at; ALL: all.
-        eta: below 1, ``threshold`` is multiplied by it after each box that is kept, as long as it is above 0.5.
+        threshold: boxes that overlap a better one by more than this (Jaccard) are dropped.
+        top_k: number of best boxes to consider; ALL: all.
+        eta: if below 1, factor for ``threshold`` after each box that is kept, as long as the threshold is above 0.5.
     """
 
     threshold: float
@@ -35,7 +35,7 @@ class Suppression(NamedTuple):
         return order if self.top_k == ALL else order[: self.top_k]
 
     def select(self, boxes: Tensor) -> Tensor:
-        """Return those of ``boxes`` (K, 4), the best first, that are kept: ascending indices."""
+        """Return the ascending indices of the ``boxes`` (K, 4), the best first, that are kept."""
         if self.eta < 1 and self.threshold > ADAPTS_ABOVE:
             return self._select_adaptively(boxes)
         near = (jaccard(boxes, boxes) > self.threshold).cpu().numpy()
@@ -62,14 +62,14 @@ class Suppression(NamedTuple):
 def detect(boxes: Tensor, scores: Tensor, background: int, least: float, nms: Suppression, keep: int) -> Tensor:
     """Return the detections in one image: rows (label, score, xmin, ymin, xmax, ymax), (K, 6).
 
-    The rows are sorted by label, then by falling score.
+    The rows are sorted by label, then by descending score.
 
     Args:
-        boxes: (P, 4), or (P, classes, 4) where each class has boxes of its own.
+        boxes: (P, 4), or (P, classes, 4) if each class has its own boxes.
         scores: (P, classes).
-        background: the class that is no object; -1: none.
-        least: only scores above count.
-        keep: at most so many of all classes, those with the best scores; ALL: all.
+        background: the class that is not an object; -1: none.
+        least: only scores above this count.
+        keep: largest number of detections of all classes, those with the best scores; ALL: all.
     """
     rows = []
     for label in range(scores.shape[1]):
@@ -92,9 +92,9 @@ def detect(boxes: Tensor, scores: Tensor, background: int, least: float, nms: Su
 
 
 def best_of_equals_last(scores: Tensor) -> Tensor:
-    """Return the places of the ``scores`` (K,) above -inf, the best first, and of equal ones the last first.
+    """Return the indices of the ``scores`` (K,) above -inf, the best first, and the last first of equal ones.
 
-    That is the order of Caffe's Proposal, which sorts pairs of score and place.
+    That is the order of Caffe's Proposal, which sorts pairs of score and index.
     """
     found = (scores > -torch.inf).nonzero().squeeze(1)
     own = scores[found]
@@ -102,9 +102,10 @@ def best_of_equals_last(scores: Tensor) -> Tensor:
 
 
 def non_maximum_suppression(boxes: Tensor, overlap: float, most: int) -> Tensor:
-    """Return at most ``most`` of ``boxes`` (K, 4), the best first, that overlap no better one by more than ``overlap``.
+    """Return the indices of at most ``most`` of ``boxes`` (K, 4) that no better box overlaps by more than ``overlap``.
 
-    The overlap is intersection over union. Corners are pixels inside the box. The result has ascending indices.
+    ``boxes`` are in the order of their scores, the best first. The overlap is intersection over union. Corners are
+    pixels inside the box. The indices are ascending.
     """
     kept: list[int] = []
     areas = (boxes[:, 2:] - boxes[:, :2] + 1).prod(1)

@@ -1,6 +1,6 @@
 """The true objects of a batch, as in SSD's label blob.
 
-A row of it is (image, label, instance, xmin, ymin, xmax, ymax, difficult).
+A row of the blob is (image, label, instance, xmin, ymin, xmax, ymax, difficult).
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-ROW = 8  # numbers
+ROW = 8  # numbers in a row
 NO_IMAGE = -1
 
 
 class Objects(NamedTuple):
-    """Those of one image: labels (G,), boxes (G, 4), and which are difficult, a mask (G,)."""
+    """The objects of one image: labels (G,), boxes (G, 4), and a mask (G,) of the difficult ones."""
 
     labels: Tensor
     boxes: Tensor
@@ -22,10 +22,10 @@ class Objects(NamedTuple):
 
 
 def objects_by_image(rows: Tensor, images: int, use_difficult: bool = True) -> list[Objects]:
-    """Return the objects of ``rows`` (…, 8), image by image; rows of no image are passed over.
+    """Return the objects of ``rows`` (…, 8), image by image; rows without an image are ignored.
 
     Args:
-        use_difficult: otherwise difficult objects are left out.
+        use_difficult: whether to include difficult objects.
     """
     rows = rows.reshape(-1, ROW)
     if not use_difficult:

@@ -7,8 +7,9 @@ from contextlib import closing
 
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.annotated import AnnotatedSource
-from bpt.data.annotated_batches import ROW, AnnotatedBatches
+from bpt.data.annotated_batches import AnnotatedBatches
 from bpt.data.annotated_transform import AnnotatedTransform
+from bpt.data.detection.truth import ROW
 from bpt.data.source import a_few, size_of
 from bpt.graph.layer_spec import FileKind, LayerSpec, Shape
 from bpt.graph.share import Share

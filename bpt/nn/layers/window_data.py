@@ -11,7 +11,7 @@ from bpt.base.errors import FileError
 from bpt.data.transform import read_mean
 from bpt.data.window_batches import WindowBatches, WindowCrop
 from bpt.data.window_source import CHANNELS, WindowSource
-from bpt.graph.layer_spec import Arity, FileKind, LayerSpec, Shape
+from bpt.graph.layer_spec import Arity, FileKind, LayerSpec, Shape, shape_text
 from bpt.graph.share import Share
 from bpt.nn.layers.base import LAYERS, DataLayer
 from bpt.nn.layers.layer_text import errors_at
@@ -119,6 +119,6 @@ def _mean(spec: LayerSpec) -> NDArray[np.float32]:
         mean = read_mean(param.mean_file)
     first = (mean.shape[2] - size) // 2  # of rows, too, as in Caffe
     if len(mean) != CHANNELS or first < 0 or first + size > mean.shape[1]:
-        shape = "×".join(map(str, mean.shape))
+        shape = shape_text(mean.shape)
         raise spec.error(f"the mean image is {shape}, the crop {CHANNELS}×{size}×{size}", "transform_param")
     return mean[:, first : first + size, first : first + size]

@@ -18,12 +18,12 @@ from bpt.nn.net import Net
 
 @dataclass(frozen=True)
 class Predictions:
-    """The predictions of a classifying layer in one forward pass, with ignored labels.
+    """The predictions of a classifying layer in one forward pass, including those with ignored labels.
 
     Attributes:
         scores: (outer, classes), or (outer, classes, inner), without a gradient.
         labels: class indices, int64, (outer) or (outer, inner).
-        counts: bool, in the shape of the labels: which of them are not ignored; ``None``: all.
+        counts: mask in the shape of the labels: False for ignored ones; ``None``: all count.
     """
 
     scores: Tensor
@@ -33,15 +33,15 @@ class Predictions:
     def right(self) -> Tensor:
         """Return which predictions are correct: bool, in the shape of the labels.
 
-        As the Accuracy layer has it: the label's score must be better than all others, so a net that tells nothing
-        apart, or gives NaN, is never right.
+        As in the Accuracy layer, the label's score must be better than all others. So a net with equal scores, or with
+        NaN, is never right.
         """
-        labels = self.labels if self.counts is None else self.labels * self.counts  # an ignored one need not be a class
+        labels = self.labels if self.counts is None else self.labels * self.counts  # an ignored one may be no class
         right = places_of(self.scores, labels) == 0
         return right if self.counts is None else right & self.counts
 
     def counted(self) -> tuple[Tensor, Tensor]:
-        """Return scores (labels, classes) and labels (labels,), without those that are ignored."""
+        """Return scores (labels, classes) and labels (labels,) without the ignored ones."""
         rows = self.scores.movedim(1, -1).reshape(-1, self.scores.shape[1])
         labels = self.labels.flatten()
         if self.counts is None:
@@ -55,9 +55,9 @@ class ClassifierLayer:
     """A layer whose bottoms are scores and labels.
 
     Attributes:
-        axis: of the scores, along which the classes stand.
+        axis: axis of the classes in the scores.
         ignore_label: positions with this label do not count.
-        normalised: whether its scores are probabilities already: they come from a Softmax layer.
+        normalised: whether the scores are probabilities already, because they come from a Softmax layer.
     """
 
     layer: Layer
@@ -67,19 +67,18 @@ class ClassifierLayer:
 
     @torch.no_grad()
     def predictions(self, bottoms: Sequence[Tensor]) -> Predictions:
-        """Return the predictions of ``bottoms`` of its forward; the layer itself refuses labels that are no classes."""
+        """Return the predictions in the layer's ``bottoms``; the layer itself refuses labels that are not classes."""
         scores = by_class(bottoms[0].detach(), self.axis)
         labels = bottoms[1].detach().long().reshape(scores.shape[:1] + scores.shape[2:])
         return Predictions(scores, labels, None if self.ignore_label is None else labels != self.ignore_label)
 
 
 def classifying_node(graph: LayerGraph) -> LayerNode | None:
-    """Return the layer that compares scores of classes with labels; ``None`` if there is none.
+    """Return the layer that compares class scores with labels, or ``None`` if there is none.
 
-    Of several losses it is that with the greatest ``loss_weight``, and of equal ones the last: GoogLeNet's auxiliary
-    losses (0.3) stand before the one that counts (1), and only the last classifier remains in deployment. Without a
-    SoftmaxWithLoss it is the last Accuracy layer, whose ``top_k`` does not matter here. Losses come first, since a
-    training net often has no Accuracy.
+    Of several losses it is the one with the largest ``loss_weight``, and of equal ones the last: GoogLeNet's auxiliary
+    losses (0.3) come before the main loss (1), and deployment keeps only the last classifier. Without a SoftmaxWithLoss
+    it is the last Accuracy layer, for any ``top_k``. Losses come first, because a training net often has no Accuracy.
     """
     found = [node for node in graph.nodes if issubclass(LAYERS[node.type], Classifying)]
     losses = [node for node in found if node.layer_type.is_loss]
@@ -89,7 +88,7 @@ def classifying_node(graph: LayerGraph) -> LayerNode | None:
 
 
 def find_classifier(net: Net) -> ClassifierLayer | None:
-    """Return the ``classifying_node`` of ``net``; ``None`` if there is none, or if it runs on another rank."""
+    """Return the ``classifying_node`` of ``net``, or ``None`` if there is none or it runs on another rank."""
     node = classifying_node(net.graph)
     if node is None or not net.part.runs(node.index):
         return None
@@ -99,10 +98,7 @@ def find_classifier(net: Net) -> ClassifierLayer | None:
 
 
 def _from_softmax(graph: LayerGraph, node: LayerNode) -> bool:
-    """Return whether a Softmax layer has made the scores that ``node`` reads.
-
-    A loss makes probabilities of them itself.
-    """
+    """Return whether ``node`` reads scores of a Softmax layer; a loss computes the softmax itself."""
     if node.layer_type.is_loss:
         return False
     source = graph.nodes[graph.edges[node.bottoms[0]].producer]

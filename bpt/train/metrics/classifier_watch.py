@@ -1,4 +1,4 @@
-"""ClassifierWatch: looks at what the classifying layer of a net reads, pass by pass."""
+"""ClassifierWatch: observes the bottoms of a net's classifying layer in each pass."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Watch = TypeVar("Watch", bound="ClassifierWatch")
 class ClassifierWatch(ABC):
     """A context in which ``_take`` gets the bottoms of the ``classifying_node`` in each forward pass.
 
-    Results stay as they are, under any operator. On many ranks each sees its own samples.
+    It does not change results, and works with any operator. Each rank sees only its own samples.
     """
 
     def __init__(self, net: Net) -> None:
@@ -28,7 +28,7 @@ class ClassifierWatch(ABC):
 
     @abstractmethod
     def _take(self, seen: Predictions) -> None:
-        """Record what was seen in a pass, without gradients."""
+        """Record the predictions of a pass, which have no gradients."""
 
     def __enter__(self: Watch) -> Watch:
         assert self._hook is None, "it is entered already"

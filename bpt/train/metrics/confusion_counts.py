@@ -1,4 +1,4 @@
-"""Confusion counts of a test: which classes are taken for which, and the rank of the label among the scores."""
+"""Confusion counts of a test: the predicted class for each label, and the rank of the label among the scores."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Confusion:
     """Counts of labels, without ignored ones.
 
     Attributes:
-        matrix: (classes, classes): labels of the row's class that the net took for the column's.
-        places: (classes,): labels that so many other classes had a score at least as good as theirs. A label whose
-            score is not a number is at no place.
+        matrix: (classes, classes) number of labels of the row's class that were predicted as the column's class.
+        places: (classes,) number of labels by how many other classes had at least as good a score. Labels with a score
+            of NaN are not in it.
     """
 
     matrix: Counts
@@ -39,12 +39,12 @@ class Confusion:
         return counts
 
     def top(self, k: int) -> float:
-        """Return the share of labels among the ``k`` best scores, as the Accuracy layer does; NaN without labels."""
+        """Return the fraction of labels among the ``k`` best scores, as the Accuracy layer does; NaN without labels."""
         counted = int(self.labels.sum())
         return int(self.places[:k].sum()) / counted if counted else math.nan
 
     def of_classes(self) -> npt.NDArray[np.float64]:
-        """Return the recall of each class, (classes,): the correct share of its labels; NaN without labels."""
+        """Return (classes,) the recall of each class, its fraction of correct labels; NaN without labels."""
         labels = self.labels
         right = self.matrix.diagonal()
         shares: npt.NDArray[np.float64] = np.full(len(labels), np.nan)
@@ -53,10 +53,10 @@ class Confusion:
 
 
 class ConfusionWatch(ClassifierWatch):
-    """A ClassifierWatch that counts over all forward passes of a net while it is entered.
+    """A ClassifierWatch that counts over all forward passes of a net in its ``with`` block.
 
-    A label is taken for its own class if the Accuracy layer would call it right, else for the best of the others. So
-    ties count against the net, and the matrix's diagonal is what Accuracy counts.
+    If the Accuracy layer would count a prediction as correct, its class is the label's, else the best of the other
+    classes. So ties count against the net, and the matrix's diagonal has Accuracy's counts.
     """
 
     def __init__(self, net: Net) -> None:
@@ -65,9 +65,9 @@ class ConfusionWatch(ClassifierWatch):
         self._places: Tensor | None = None
 
     def result(self, samples: Communicator) -> Confusion | None:
-        """Return the counts of all ranks that share the batches.
+        """Return the counts of all ranks that share the batches, or ``None`` if the net does not classify.
 
-        A collective call. ``None``: the net does not classify.
+        This is a collective call.
         """
         matrix, places = self._matrix, self._places
         classes = max(samples.allgather(0 if places is None else len(places)))

@@ -32,17 +32,17 @@ class CorrectCount:
 
 
 class LocalAccuracy:
-    """Counts correct predictions of a net while it trains, each with the weights of its own iteration.
+    """Counts correct predictions of a net in training, each with the weights of its own iteration.
 
-    It looks at the bottoms of one layer (see ``classifying_node``) in every forward pass, under any operator, on this
-    rank only; results stay as they are. Training nets seldom have an Accuracy layer, so it is mostly a loss. The
-    counts stay on the device until ``take``. A test of the net's accuracy on other samples is ScoreWatch.
+    It observes the bottoms of the ``classifying_node`` in every forward pass on this rank, with any operator, and does
+    not change results. Training nets rarely have an Accuracy layer, so this layer is mostly a loss. The counts stay on
+    the device until ``take``. For other samples than those of training, use ScoreWatch.
 
     Args:
         net: the training net.
 
     Attributes:
-        classifies: whether the net compares scores of classes with labels; if not, there is no Q, and it counts as 1.
+        classifies: whether the net compares class scores with labels; if not, Q is 1.
     """
 
     def __init__(self, net: Net) -> None:
@@ -53,7 +53,7 @@ class LocalAccuracy:
         self._hook = self._classifier.layer.register_forward_hook(self._look) if self._classifier else None
 
     def take(self) -> CorrectCount:
-        """Return what was counted since the last call. The host waits for the device."""
+        """Return the counts since the last call; the host waits for the device."""
         correct, counted = self._correct, self._counted
         self._correct, self._counted = None, 0
         return CorrectCount(0 if correct is None else int(correct), int(counted), self.classifies)

@@ -23,10 +23,10 @@ class ClassScores:
     """The classification scores of a net in a test.
 
     Attributes:
-        accuracy: top-1, over all labels that are not ignored; NaN without any.
-        auc: see ``macro_auc``; NaN if it is not known.
-        counted: labels.
-        note: why there is no AUC, as a clause; else "".
+        accuracy: top-1 accuracy over all labels that are not ignored; NaN without labels.
+        auc: the AUC as in ``macro_auc``; NaN if it is unknown.
+        counted: number of labels.
+        note: the reason why there is no AUC, as a clause; "" if there is one.
     """
 
     accuracy: float = math.nan
@@ -36,7 +36,7 @@ class ClassScores:
 
 
 class ScoreWatch(ClassifierWatch):
-    """Gathers the scores and labels of all forward passes of a net while it is entered.
+    """Gathers the scores and labels of all forward passes of a net in its ``with`` block.
 
     ::
 
@@ -44,13 +44,13 @@ class ScoreWatch(ClassifierWatch):
             run_test(operator, iterations)
         print(watch.result().auc)
 
-    Scores are the softmax of what the classifying layer reads. Each position of a larger output, as in segmentation,
-    counts by itself. Passes are added up over several ``with`` blocks, until ``clear``.
+    Scores are the softmax of the classifying layer's bottom. Each position of a larger output, as in segmentation,
+    counts separately. Passes accumulate over several ``with`` blocks, until ``clear``.
 
     Args:
         net: the test net.
-        limit: bytes of host memory for the scores of a test. Beyond it they are dropped: there is an accuracy then,
-            but no AUC. Making one of them takes as much again for a moment.
+        limit: bytes of host memory for the scores of a test. Beyond it the scores are dropped: then there is an
+            accuracy, but no AUC. The computation of the AUC needs the same amount of memory once more.
     """
 
     def __init__(self, net: Net, limit: int = LIMIT) -> None:
@@ -59,10 +59,10 @@ class ScoreWatch(ClassifierWatch):
         self.clear()
 
     def clear(self) -> None:
-        """Forget what was gathered."""
+        """Drop all scores and labels."""
         self._scores: list[npt.NDArray[np.float32]] = []
         self._labels: list[npt.NDArray[np.int64]] = []
-        self._bytes = 0  # of the scores, also if they were dropped
+        self._bytes = 0  # bytes of all scores, including dropped ones
         self._correct = 0
         self._counted = 0
 
@@ -70,8 +70,8 @@ class ScoreWatch(ClassifierWatch):
         """Return the scores of all passes since the start, or since ``clear``.
 
         Args:
-            samples: the ranks that share the batches, of which each gets the scores of all: a collective call. By
-                default this one is alone.
+            samples: the ranks that share the batches; each gets the scores of all, in a collective call. By default
+                this rank is alone.
         """
         if self._classifier is None:
             return ClassScores(note="the net has no SoftmaxWithLoss or Accuracy layer on this rank")

@@ -1,4 +1,4 @@
-"""Assignment: what the main server tells every worker before training begins."""
+"""Assignment: the data that the main server sends to all workers before training begins."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ class Assignment:
     """The data of a run that all workers need.
 
     Attributes:
-        seed: of everything random.
+        seed: the seed of all random numbers.
         first: the solver's iteration at which the run begins: 0, or that of a snapshot.
-        iterations: that one process would train.
+        iterations: the number of iterations that one process would train.
         total: K', the passes of each worker.
-        gradients: whether gradients are submitted (ASGD), not weights.
+        gradients: whether workers submit gradients (ASGD) and not weights.
         weigh: whether Q counts.
-        after: whether Q is of the weights at the end of an epoch, not of each iteration's.
-        engines: worker → memory layout and inner engine, of those that an earlier run has settled on.
-        headers: of each data layer whose records the server sends, by name.
-        batches: A, the parts in which the samples are handed out.
-        elements, trained, dtype: of the flat weights; see FlatWeights.
+        after: whether Q is that of the weights at the end of an epoch, and not of each iteration's weights.
+        engines: worker → memory layout and inner engine, if an earlier run has chosen them.
+        headers: the header of each data layer whose records the server sends, by name.
+        batches: A, the number of batches in which the samples are assigned.
+        elements, trained, dtype: properties of the flat weights (see FlatWeights).
     """
 
     seed: int
@@ -43,13 +43,13 @@ class Assignment:
     dtype: str = "float32"
 
     def iteration(self, passes: Fraction) -> int:
-        """Return the solver's iteration after ``passes``, which learning rates follow.
+        """Return the solver's iteration after ``passes``, from which the learning rate follows.
 
-        It is the part of all samples that is trained, not of all passes: the first ones of IDPA are short, and after
-        half of them far less than half of the work is done.
+        It depends on the fraction of all samples that have been trained, and not of all passes: IDPA's first passes are
+        short, so after half of them far less than half of the work is done.
         """
         return self.first + int(self.epochs(min(passes, self.total)) * self.iterations / self.epochs(self.total))
 
     def epochs(self, passes: Fraction) -> Fraction:
-        """Return how often the whole data set has been trained after ``passes``, by ``work``."""
+        """Return the number of epochs of the whole data set after ``passes``, by ``work``."""
         return work(passes, self.batches)

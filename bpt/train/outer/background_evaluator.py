@@ -1,4 +1,4 @@
-"""BackgroundEvaluator: tests and snapshots of the global weights beside the server, so that no worker waits."""
+"""BackgroundEvaluator: tests and writes the global weights in a thread beside the server, so that no worker waits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bpt.train.solver.solver import Solver
 
 LOG = logging.getLogger("bpt")
 
-_COURTESY = 1.0  # seconds that a test stands still at most each time that it is asked to
+_COURTESY = 1.0  # longest pause of a test in seconds
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,11 @@ class Moment:
     """A point in time of the run.
 
     Attributes:
-        iteration: the solver's.
-        epoch: passes that it stands for.
-        version: of the weights.
-        weights: flat.
-        seconds: since the start.
+        iteration: the solver's iteration.
+        epoch: the corresponding number of epochs.
+        version: the version of the weights.
+        weights: the flat weights.
+        seconds: seconds since the start.
     """
 
     iteration: int
@@ -47,11 +47,11 @@ class BackgroundEvaluator:
 
     Args:
         solver: has the test nets, and writes the snapshots.
-        threads: of torch.
-        apart: whether to work in a thread; otherwise the caller does the work at once (it uses the net itself).
+        threads: number of torch's threads.
+        apart: whether to work in a thread. If not, the caller does the work at once, because it uses the net itself.
 
     Attributes:
-        tests: what was seen.
+        tests: the results of the tests.
     """
 
     def __init__(self, solver: Solver, threads: int, apart: bool = True) -> None:
@@ -73,10 +73,11 @@ class BackgroundEvaluator:
             self._thread.start()
 
     def test(self, moment: Moment, always: bool = False) -> None:
-        """Test all test nets with the weights of ``moment``, soon.
+        """Request a test of all test nets with the weights of ``moment``.
 
         Args:
-            always: otherwise the test is left out if the one before has not begun: weights that wait take memory.
+            always: whether to test even if the previous test has not begun. If not, the test is left out, because
+                waiting weights take memory.
         """
         if self._tests_waiting and not always:
             LOG.info("Iteration %d: not tested, since the test before has not begun yet", moment.iteration)
@@ -85,14 +86,14 @@ class BackgroundEvaluator:
         self._do(lambda: self._test(moment))
 
     def snapshot(self, moment: Moment) -> None:
-        """Write a snapshot of ``moment``, soon."""
+        """Request a snapshot of ``moment``."""
         self._do(lambda: self._snapshot(moment))
 
     def yield_cores(self, now: bool) -> None:
         """Pause a test before its next layer, or resume it.
 
-        What the server's host may use of the processor goes to messages then: workers wait for these, and on a host
-        with a quota, such as a container's, a test would use up what they need.
+        During a pause the processor of the server's host is free for messages, for which workers wait. On a host with a
+        quota, such as a container's, a test would use up the quota.
         """
         if now and self._may_run.is_set():
             self._paused_until = time.monotonic() + _COURTESY
@@ -104,12 +105,12 @@ class BackgroundEvaluator:
         self._may_run.wait(max(0.0, self._paused_until - time.monotonic()))
 
     def check(self) -> None:
-        """Raise what has gone wrong, if anything."""
+        """Raise the error of a test or snapshot, if there was one."""
         if self._error is not None:
             raise self._error
 
     def finish(self) -> None:
-        """Wait until all is done without further pauses, and end the evaluator.
+        """Finish all requests without further pauses, and end the evaluator.
 
         Raises:
             WriteError: a snapshot could not be written.
@@ -127,7 +128,7 @@ class BackgroundEvaluator:
             work()
 
     def _run(self) -> None:
-        torch.set_num_threads(self._threads)  # of this thread
+        torch.set_num_threads(self._threads)  # only for this thread
         while (work := self._queue.get()) is not None:
             if self._error is None:
                 try:

@@ -1,14 +1,14 @@
-"""Submissions that travel as codes: what a worker has changed, with error feedback on the worker.
+"""Coded submissions: the changes of a worker's weights travel as codes, with error feedback on the worker.
 
-Not weights are coded, most of which hardly change from one submission to the next, but their difference to the version
-that the worker has got, which the server knows. What a code leaves out the worker adds to its next difference (as
-Stich et al. 2018 do with gradients; of local steps, Basu et al., Qsparse-local-SGD, 2019)::
+Most weights hardly change between two submissions. So the code is that of their difference from the version that the
+worker has received, which the server knows. The worker adds the part that a code leaves out to its next difference (as
+Stich et al. 2018 do with gradients, and Basu et al., Qsparse-local-SGD, 2019, with local steps)::
 
-    c = w - base + e          what is to be told
-    e = c - D(C(c))           what the code C(c) does not tell
-    base + D(C(c))            what the server takes for the worker's weights
+    c = w - base + e          the difference to send
+    e = c - D(C(c))           the part that the code C(c) leaves out
+    base + D(C(c))            the server's copy of the worker's weights
 
-Gradients (ASGD) are coded as they are. Blobs that passes leave, such as a BatchNorm's statistics, travel uncoded.
+Gradients (ASGD) are coded directly. Blobs that passes update, such as a BatchNorm's statistics, travel uncoded.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from bpt.system.comm.base import Buffer
 
 @dataclass(frozen=True)
 class Coding:
-    """The code of a worker's span of flat weights or gradients (FlatWeights) on its way.
+    """The coding of a span of a worker's flat weights or gradients (FlatWeights).
 
     Attributes:
-        code: of the elements that are trained.
-        elements, trained: of the stretch; those that are trained come first.
-        dtype: of the elements.
-        differs: what is coded is the difference to a base.
+        code: the code of the trained elements.
+        elements, trained: numbers of all elements and of trained elements in the span; the trained ones come first.
+        dtype: the type of the elements.
+        differs: whether the difference from a base is coded.
     """
 
     code: Code
@@ -53,8 +53,8 @@ class Coding:
         """Return the bytes of ``values``.
 
         Args:
-            base: the version that they were trained from, if that counts.
-            rest: of ``trained`` elements, what earlier codes have not told; becomes what none has told now.
+            base: the version from which training began, if differences are coded.
+            rest: (trained,) the part that earlier codes have left out; this call updates it.
         """
         told = torch.from_numpy(values[: self.trained]) + rest
         if self.differs:
@@ -62,11 +62,11 @@ class Coding:
             told -= torch.from_numpy(base[: self.trained])
         code = self.code.encode(told)
         torch.sub(told, self.code.decode(code, told), out=rest)
-        rest.nan_to_num_(0.0, 0.0, 0.0)  # of a worker that has diverged, and gets other weights now
+        rest.nan_to_num_(0.0, 0.0, 0.0)  # the worker may have diverged; it now gets other weights
         return np.concatenate([code.numpy(), values[self.trained :].view(np.uint8)])
 
     def decode(self, received: Buffer, base: Buffer | None) -> Buffer:
-        """Return the values that ``encode`` has written."""
+        """Return the values from the bytes of ``encode``."""
         values = np.empty(self.elements, self.dtype)
         front = torch.from_numpy(values)[: self.trained]
         size = self.code.size(front)
@@ -82,15 +82,15 @@ class Coding:
 
 
 Coded = Callable[[int, int, slice], Coding | None]
-"""The codec of a worker's submission to another rank, for a stretch of the flat weights; ``None``: no codec."""
+"""Returns the coding of a worker's submission to another rank for a span of the flat weights; ``None``: no codec."""
 
 
 def codings(param: ParallelSpec, hosts: Sequence[str], trained: int, dtype: np.dtype[np.generic]) -> Coded:
     """Return the codes of submissions between ranks on these ``hosts``, by ``compression_param``.
 
     Args:
-        trained: how many elements at the front of all weights are trained.
-        dtype: of the elements.
+        trained: number of trained elements, which are at the front of the flat weights.
+        dtype: the type of the elements.
     """
     compression = param.compression_param
     code = code_of(compression)
@@ -108,4 +108,4 @@ def codings(param: ParallelSpec, hosts: Sequence[str], trained: int, dtype: np.d
 
 
 def identity_codec(worker: int, holder: int, span: slice) -> None:
-    """Return no coding: submissions travel as they are."""
+    """Return ``None``: submissions travel uncoded."""

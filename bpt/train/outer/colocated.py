@@ -1,4 +1,4 @@
-"""The link between the server and a worker in the same process: the worker runs in a thread of its own."""
+"""The link between the server and a worker in the same process, where the worker runs in a separate thread."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bpt.train.solver.solver import RunOutcome
 class Colocated:
     """Both ends of the link between the server and a worker in its process, and the worker's thread.
 
-    What the worker raises, ``poll`` raises. Weights stay in memory: no bytes are sent or received.
+    ``poll`` raises the worker's exceptions. Weights stay in memory: no bytes are sent or received.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Colocated:
         self._thread: threading.Thread | None = None
 
     def start(self, work: Callable[[ToServer], object]) -> None:
-        """Run the worker with its end of the link."""
+        """Run ``work``, the worker, in a thread with its end of the link."""
 
         def run() -> None:
             try:
@@ -50,7 +50,7 @@ class Colocated:
     # The server's end
 
     def poll(self) -> Event | None:
-        """Return what has come from the worker since the last call, if anything."""
+        """Return the next event from the worker, or ``None`` if there is none."""
         try:
             event = self._events.get_nowait()
         except queue.Empty:
@@ -68,12 +68,12 @@ class Colocated:
         self._orders.put(None)
 
     def finish(self, outcome: RunOutcome) -> None:
-        """Tell the worker that has stopped how the run has ended."""
+        """Send the outcome of the run to the worker, which has stopped."""
         self._outcome.put(outcome)
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is on its way in either direction."""
+        """Whether no message is under way in either direction."""
         return True
 
     # The worker's end
@@ -83,25 +83,25 @@ class Colocated:
         self._events.put(word)
 
     def submit(self, report: SubmissionReport, weights: Buffer) -> None:
-        """Submit what has been trained to the server."""
+        """Submit weights, or gradients, to the server."""
         self._events.put(Submission(report, weights))
 
     def order(self) -> tuple[Order, Buffer | None]:
         """Wait for the next order, and the weights that come with it."""
         while (found := self._orders.get()) is None:
-            pass  # it is here already
+            pass  # the order is here already
         self._hurried = False
         return found
 
     def finished(self) -> RunOutcome:
-        """Wait until the run has ended, after an order to stop."""
+        """Wait for the end of the run after an order to stop, and return its outcome."""
         return self._outcome.get()
 
     @property
     def hurried(self) -> bool:
         """Whether the server has asked for a submission after this iteration."""
         if not self._hurried and not self._orders.empty():
-            assert self._orders.get() is None, "an order that nobody has asked for"
+            assert self._orders.get() is None, "an order without a request"
             self._hurried = True
         return self._hurried
 

@@ -1,4 +1,4 @@
-"""The data set that is divided among the workers of the outer layer, and how many samples it has."""
+"""The data set that the workers of the outer layer share, and its number of samples."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _Exchange = pb.ParallelParameter.Exchange
 
 
 def dealt_layers(net: Net) -> tuple[PrefetchingDataLayer, ...]:
-    """Return the layers of ``net`` that read a data set, of which each worker gets some samples.
+    """Return the layers of ``net`` that read a data set whose samples are divided among the workers.
 
     Raises:
-        LayerError: a data layer's samples cannot be dealt out.
+        LayerError: a data layer's samples cannot be divided.
     """
     layers = []
     for layer in net.data_layers().values():
@@ -30,8 +30,8 @@ def samples_of(net: Net, exchange: int) -> int:
     """Return N, the number of samples of the data set that ``net`` trains.
 
     Raises:
-        LayerError: its data layers have different numbers of samples, or no whole batches where these must stay whole.
-        UserError: it has none.
+        LayerError: its data layers have different numbers of samples, or lack the whole batches that a layer needs.
+        UserError: it has no data set.
     """
     layers = dealt_layers(net)
     if not layers:
@@ -43,7 +43,7 @@ def samples_of(net: Net, exchange: int) -> int:
     for layer in others:
         if layer.epoch != first.epoch:
             raise layer.spec.error(
-                f'has {layer.epoch} samples, but layer "{first.spec.name}" has {first.epoch}: a worker could not tell '
+                f'has {layer.epoch} samples, but layer "{first.spec.name}" has {first.epoch}: a worker could not know '
                 "which belong together; use exchange: ALLREDUCE"
             )
     for violation in violations_of_data_set(net.graph, first.epoch):

@@ -1,4 +1,4 @@
-"""DividedWeights: the flat weights of a whole net, cut up for the ranks of a worker and put together again."""
+"""DividedWeights: divides the flat weights of a whole net among the ranks of a worker, and assembles them again."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class _Piece:
     """A blob, or a slice of one, that a rank holds.
 
     Attributes:
-        span: of the blob in the whole buffer.
-        shape: of the blob.
-        slice: of it; ``None``: all.
-        gives: whether this rank's values are the blob's; they are of one rank of those that hold the same.
+        span: the blob's range in the whole buffer.
+        shape: the shape of the blob.
+        slice: the slice of the blob; ``None``: all of it.
+        gives: whether this rank provides the values; of the ranks with equal values only one does.
     """
 
     span: slice
@@ -35,7 +35,7 @@ class _Piece:
     gives: bool
 
     def of(self, whole: Buffer) -> Buffer:
-        """Return the piece's elements; shares memory with ``whole``."""
+        """Return the piece's elements, which share memory with ``whole``."""
         blob = whole[self.span].reshape(self.shape)
         return blob[self.slice.index(blob.ndim)] if self.slice else blob
 
@@ -45,20 +45,20 @@ class _Piece:
 
 
 class DividedWeights:
-    """Moves flat weights (or gradients) between a worker's leader, which has them whole, and all its ranks.
+    """Moves flat weights (or gradients) between a worker's leader, which has all of them, and all its ranks.
 
-    The whole buffer is that of one process that holds the whole net, so a server need not know of ranks. The first
-    replica's ranks trade pieces with the leader, and each tells those that hold the same in other replicas. A
-    collective call, and so are the methods.
+    The whole buffer is that of a single process with the whole net, so a server need not know the ranks. The ranks of
+    the first replica exchange pieces with the leader, and each sends its pieces to its counterparts in other replicas.
+    The constructor and the methods are collective calls.
 
     Args:
         net: this rank's part of the training net.
-        flat: of it.
+        flat: the flat weights of this part.
         grid: the worker's ranks; the leader is the first.
-        parts: what each rank of a replica holds of the net.
+        parts: the part of the net on each rank of a replica.
 
     Attributes:
-        size: elements of the whole buffer.
+        size: number of elements of the whole buffer.
     """
 
     def __init__(self, net: Net, flat: FlatWeights, grid: ProcessGrid, parts: Sequence[Part]) -> None:
@@ -67,7 +67,7 @@ class DividedWeights:
         self._replica: Communicator = grid.in_replica.Dup()
         self._across: Communicator = grid.across_replicas.Dup()
         params = {param.index: param for param in net.graph.learnable}
-        everybody = self._replica.allgather(flat.places)  # of equal replicas each tells the same
+        everybody = self._replica.allgather(flat.places)  # all replicas are equal
         places = sorted({(kept, index) for each in everybody for kept, index, _ in each})
         ends = list(accumulate(count(params[index].shape) for _, index in places))
         starts = [0, *ends]
@@ -81,7 +81,7 @@ class DividedWeights:
         self._given = [sum(piece.size for piece in each if piece.gives) for each in self._pieces]
 
     def scatter(self, whole: Buffer | None) -> Buffer:
-        """Return this rank's part of the leader's ``whole``, which other ranks need not have."""
+        """Return this rank's part of ``whole``, which only the leader has."""
         part = np.empty(self._elements[self._replica.rank], self._dtype)
         with self._replica.events.part_of(Activity.WITHIN):
             if self._in_first:
@@ -91,7 +91,7 @@ class DividedWeights:
         return part
 
     def gather(self, part: Buffer) -> Buffer:
-        """Return on the leader the whole of what the ranks have; an empty buffer on the others."""
+        """Return the whole buffer, assembled from all ranks, on the leader, and an empty buffer on the others."""
         if not self._in_first:
             return np.empty(0, self._dtype)
         leads = self._replica.rank == 0
@@ -109,7 +109,7 @@ class DividedWeights:
         return whole
 
     def _cut(self, whole: Buffer | None) -> Buffer | None:
-        """Return on the leader what the ranks of a replica hold, one behind the other; ``None`` on the others."""
+        """Return the parts of a replica's ranks, one after the other, on the leader, and ``None`` on the others."""
         if self._replica.rank:
             return None
         assert whole is not None and whole.shape == (self.size,) and whole.dtype == self._dtype
@@ -117,7 +117,7 @@ class DividedWeights:
         return np.concatenate([piece.of(whole).reshape(-1) for piece in pieces] or [whole])
 
     def _runs(self, part: Buffer) -> Iterator[tuple[Buffer, _Piece]]:
-        """Yield this rank's pieces in its buffer."""
+        """Yield the range of each of this rank's pieces in its buffer, with the piece."""
         start = 0
         for piece in self._pieces[self._replica.rank]:
             yield part[start : start + piece.size], piece

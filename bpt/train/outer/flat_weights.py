@@ -1,4 +1,4 @@
-"""FlatWeights: all blobs of a net one behind the other in one buffer, as they travel between server and workers."""
+"""FlatWeights: all blobs of a net in one buffer, as they travel between server and workers."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from bpt.system.comm.base import Buffer
 class FlatWeights:
     """Copies the blobs of ``net`` to buffers and back.
 
-    First come those that are trained, then those that passes leave, such as a BatchNorm's statistics, both in the
-    order of the net; equal nets have equal buffers, however their tensors lie in memory.
+    The trained blobs come first, then those that passes update, such as a BatchNorm's statistics, both in the order of
+    the net. Equal nets have equal buffers, in any memory layout.
 
     Attributes:
-        size: elements of a buffer.
-        trained: how many of them, at the front, are trained.
-        places: of each blob, in order: whether it is not trained, its Param.index, its elements. Sorted, those of the
-            ranks of a replica are those of the whole net.
-        dtype: of the elements.
+        size: number of elements of a buffer.
+        trained: number of trained elements, which are at the front.
+        places: for each blob, in order: whether it is not trained, its Param.index, its elements. The sorted places of
+            all ranks of a replica are those of the whole net.
+        dtype: type of the elements.
     """
 
     def __init__(self, net: Net) -> None:
@@ -46,18 +46,18 @@ class FlatWeights:
         return np.zeros(self.size, self.dtype)
 
     def pack(self) -> Buffer:
-        """Return the blobs, in a new buffer."""
+        """Return a new buffer with the blobs."""
         return self._packed([value.detach() for value in self._values])
 
     def load(self, buffer: Buffer) -> None:
-        """Overwrite the blobs."""
+        """Overwrite the blobs with the values in ``buffer``."""
         assert buffer.shape == (self.size,) and buffer.dtype == self.dtype, (buffer.shape, buffer.dtype, self.size)
         with torch.no_grad():
             for value, piece in zip(self._values, self._cut(buffer), strict=True):
                 value.copy_(piece.view(value.shape))
 
     def add_gradients(self, buffer: Buffer) -> None:
-        """Add the gradients to the front of ``buffer``; the rest becomes the blobs that are not trained."""
+        """Add the gradients to the front of ``buffer``, and copy the untrained blobs to its rest."""
         pieces = self._cut(buffer)
         with torch.no_grad():
             for value, piece in zip(self._values, pieces, strict=True):
@@ -67,7 +67,7 @@ class FlatWeights:
                     piece.add_(value.grad.reshape(-1).to(piece.device))
 
     def set_gradients(self, buffer: Buffer) -> None:
-        """Set the gradients, and the untrained blobs, to what ``add_gradients`` has gathered."""
+        """Set the gradients, and the untrained blobs, to the values that ``add_gradients`` has gathered."""
         with torch.no_grad():
             for value, piece in zip(self._values, self._cut(buffer), strict=True):
                 if value.requires_grad:
@@ -82,6 +82,6 @@ class FlatWeights:
         return buffer
 
     def _cut(self, buffer: Buffer) -> list[Tensor]:
-        """Return each blob's part of ``buffer``, flat; shares its memory."""
+        """Return each blob's part of ``buffer``, flat, in shared memory."""
         whole = torch.from_numpy(buffer)
         return [whole[end - value.numel() : end] for value, end in zip(self._values, self._ends, strict=True)]

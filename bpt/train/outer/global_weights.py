@@ -1,4 +1,4 @@
-"""GlobalWeights: what the parameter server holds, and what SGWU and AGWU do to it (BPT-CNN, section 3.3.2)."""
+"""GlobalWeights: the weights on the parameter server, and their updates by SGWU and AGWU (BPT-CNN, section 3.3.2)."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ class GlobalWeights:
     """The newest global weights, the version that each worker trains from, and the workers' submissions.
 
     A version is never overwritten, only replaced, so that workers with the same base share its memory. Blobs that
-    passes leave (a BatchNorm's statistics) are mixed with factors of at most 1, since a sum of variances may not
-    become negative.
+    passes update (a BatchNorm's statistics) are mixed with factors of at most 1, because a variance must not become
+    negative.
 
-    What counts nothing changes nothing: not even NaN, which a worker has that diverged; its Q is 0 then.
+    A submission with the factor 0 changes nothing, even if it is NaN: a diverged worker has NaN, and its Q is 0.
 
     Args:
-        weights: version 0, flat; see FlatWeights.
-        trained: how many elements at the front are trained.
+        weights: version 0 as flat weights (see FlatWeights).
+        trained: number of trained elements, which are at the front.
 
     Attributes:
-        newest: the newest version, flat. Not to be written to.
+        newest: the newest version as flat weights, which must not be changed.
     """
 
     def __init__(self, weights: Buffer, trained: int) -> None:
@@ -30,21 +30,21 @@ class GlobalWeights:
         self._submitted: dict[int, Buffer] = {}
 
     def fetch(self, worker: int) -> Buffer:
-        """Return the newest version, which the worker trains from now on."""
+        """Return the newest version, from which the worker continues to train."""
         self._bases[worker] = self.newest
         return self.newest
 
     def base_of(self, worker: int) -> Buffer:
-        """Return the version that the worker trains from."""
+        """Return the version from which the worker trains."""
         return self._bases[worker]
 
     def submit(self, worker: int, weights: Buffer | None) -> None:
-        """Keep what a worker has trained until an instruction uses it."""
-        assert weights is not None, "it goes to parameter servers, which are elsewhere"
+        """Store a worker's submission until an instruction uses it."""
+        assert weights is not None, "the submission went to parameter servers"
         self._submitted[worker] = weights
 
     def pop_submission(self, worker: int) -> Buffer:
-        """Return and remove what a worker has submitted."""
+        """Return and remove a worker's submission."""
         return self._submitted.pop(worker)
 
     def forget(self, worker: int) -> None:
@@ -66,7 +66,7 @@ class GlobalWeights:
         merged += self.newest
         share = min(1.0, update.factor)
         rest = slice(self._trained, None)
-        # So that elements that no worker changes keep their bits.
+        # Elements that no worker changes must keep their bits.
         merged[rest] = self.newest[rest] + share * (local[rest] - self.newest[rest])
         self.newest = merged
 

@@ -1,6 +1,6 @@
 """The messages between server and workers, as numbers in buffers.
 
-A head of fixed length, and what it announces: weights, samples. Everything else travels beside; see ``links``.
+A message is a head of fixed length, perhaps followed by the weights or samples that it announces.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bpt.system.comm.base import Buffer
 from bpt.train.solver.solver import RunOutcome
 
 _GIVES = 10  # place of the number of runs that an order gives
-LENGTH = 16  # of a head; float64, exact for whole numbers up to 2^53
+LENGTH = 16  # numbers in a head; float64, exact for whole numbers up to 2^53
 _ACTIONS = tuple(SignalAction)
 
 
@@ -39,11 +39,11 @@ class WorkerProgress:
     """A worker's report of its progress while it trains.
 
     Attributes:
-        worker: from 0.
-        samples, seconds: since its last order.
-        loss: of the last iteration.
-        action: what a signal asks for.
-        terminated: whether it was SIGTERM.
+        worker: number of the worker, from 0.
+        samples, seconds: samples and seconds since its last order.
+        loss: loss of the last iteration.
+        action: the action that a signal asks for.
+        terminated: whether the signal was SIGTERM.
     """
 
     worker: int
@@ -57,7 +57,7 @@ class WorkerProgress:
 Message: TypeAlias = WorkerProgress | Settled | SubmissionReport | Order | RunOutcome
 M = TypeVar("M", WorkerProgress, Settled, SubmissionReport, Order, RunOutcome)
 
-# The numbers of each head behind its kind, in this order; a Fraction has two, and of runs only their number is sent.
+# The numbers of each head after its kind, in this order; a Fraction has two, and runs are replaced by their number.
 _FIELDS: Mapping[type[Message], tuple[MessageKind, Mapping[str, type]]] = {
     WorkerProgress: (
         MessageKind.PROGRESS,
@@ -111,7 +111,7 @@ def write_head(message: Message) -> Buffer:
 
 
 def read_head(kind: type[M], numbers: Buffer, **others: Any) -> M:
-    """Return the message that ``write_head`` has written.
+    """Return the message in a head of ``write_head``.
 
     Args:
         others: the fields that are not in the head: ``worker``, and the samples of an order.
@@ -142,7 +142,7 @@ def empty_runs(numbers: Buffer) -> Buffer:
 
 
 def read_order(numbers: Buffer, worker: int, runs: Buffer) -> Order:
-    """Return the order of a head and of what ``write_runs`` has written."""
+    """Return the order from its head and the samples of ``write_runs``."""
     samples = tuple((start, end) for start, end in runs.tolist())
     gets = int(numbers[1])
     return read_head(Order, numbers, worker=worker, runs=samples[:gets], gives=samples[gets:])

@@ -1,4 +1,4 @@
-"""Monitor: what the main server sees of a run, in the log and on record for the reports."""
+"""Monitor: logs the events of a run on the main server, and records them for the reports."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Monitor:
     """Records the events of a run.
 
     Args:
-        names: of the workers, such as "worker 2 (rank 3, host b)".
-        hosts: of the workers.
-        record: where rows go.
-        iteration: at which the run begins.
-        silent: log no line an update; ASGD makes one every iteration.
+        names: names of the workers, such as "worker 2 (rank 3, host b)".
+        hosts: hosts of the workers.
+        record: the record that gets the rows.
+        iteration: the iteration at which the run begins.
+        silent: whether to log no line for an update; ASGD has an update in every iteration.
     """
 
     def __init__(
@@ -51,9 +51,9 @@ class Monitor:
         self._silent = silent
         self._shown = iteration
         self._lap = DisplayInterval(iteration)
-        self._reports: dict[int, SubmissionReport] = {}  # the newest of each worker
-        self._ended: dict[int, float] = {}  # when each has submitted the last time
-        self._lost: dict[int, float] = {}  # when each was found to be gone
+        self._reports: dict[int, SubmissionReport] = {}  # newest report by worker
+        self._ended: dict[int, float] = {}  # time of the last submission by worker
+        self._lost: dict[int, float] = {}  # time at which the loss of a worker was noticed
         self._samples = [0] * len(names)
         self._totals = [(0.0, 0.0, 0)] * len(names)  # computed, waited, submissions
         self._losses: dict[int, float] = {}
@@ -74,7 +74,7 @@ class Monitor:
             self._losses[worker] = report.loss
 
     def merged(self, update: AgwuUpdate, moved: int) -> None:
-        """Record a version of AGWU or ASGD from a worker's submission; ``moved``: bytes of its weights so far."""
+        """Record a version of AGWU or ASGD made from a submission; ``moved``: bytes of the worker's weights so far."""
         report = self._reports[update.worker]
         self._row(report, update.version, update.base, update.staleness, update.gamma, update.factor, moved)
         if self._silent:
@@ -87,7 +87,7 @@ class Monitor:
         )  # fmt: skip
 
     def averaged(self, average: AverageSubmitted, moved: Sequence[int]) -> None:
-        """Record a version of SGWU from all submissions; ``moved``: bytes of each worker's weights so far."""
+        """Record a version that SGWU made from all submissions; ``moved``: bytes of each worker's weights so far."""
         for worker, factor, bytes_ in zip(average.workers, average.factors, moved, strict=True):
             report = self._reports[worker]
             self._row(report, average.version, average.version - 1, 0, math.nan, factor, bytes_)
@@ -124,17 +124,18 @@ class Monitor:
         )  # fmt: skip
 
     def record_lost(self, worker: int, taken_over: bool) -> None:
-        """Record the loss of a worker; ``taken_over``: others get its samples."""
+        """Record the loss of a worker; ``taken_over``: whether others get its samples."""
         self._lost[worker] = self.seconds
         LOG.warning(
             "Lost: %s is gone: it was killed, ran out of memory, or its machine or network failed", self._names[worker]
         )
         if taken_over and self._samples[worker]:
             LOG.warning(
-                "The run goes on: its %d samples go to the other workers, with their next passes", self._samples[worker]
+                "The run continues: its %d samples go to the other workers, with their next passes",
+                self._samples[worker],
             )
         elif self._samples[worker]:
-            LOG.warning("Its %d samples are not trained any more: nobody else has a pass left", self._samples[worker])
+            LOG.warning("Its %d samples are no longer trained: no other worker has a pass left", self._samples[worker])
 
     def settled(self, settled: Settled) -> None:
         """Log how a worker has chosen to compute."""

@@ -1,4 +1,4 @@
-"""The runs of the outer layer's nodes: the server's, which tests and writes, and the workers', which train."""
+"""Makes the runs of the outer layer's nodes: the server's, which tests and writes, and the workers', which train."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def server_solver(
     events: EventBus | None = None,
     listeners: Sequence[Listener] = (),
 ) -> Solver:
-    """Return a solver that holds the global weights while they are tested or written; it trains nothing.
+    """Return a solver that tests and writes the global weights, and does not train.
 
     Args:
-        resume: see Solver.
-        seed: of an earlier run that is repeated.
-        events: of this rank.
-        listeners: of the solver.
+        resume: as in Solver.
+        seed: the seed of an earlier run that is replayed.
+        events: the events of this rank.
+        listeners: the listeners of the solver.
     """
     own = plan.standalone()
     if own.engine == pb.SolverParameter.AUTO:
@@ -68,13 +68,13 @@ def worker_runtime(
     quiet: bool = False,
     ranks: Communicator | None = None,
 ) -> Runtime:
-    """Return a runtime that trains alone, or as a rank of a worker, by the common text, from the server's weights.
+    """Return a runtime that trains the common text from the server's weights, alone or as a rank of a worker.
 
     Args:
-        number: of the worker.
-        caches: of the data layers whose records the server sends, by name.
-        quiet: do not log what is bound: the server of the same process has told all.
-        ranks: of the worker, which go in step; by default this one is alone.
+        number: the number of the worker.
+        caches: the caches of the data layers whose records the server sends, by name.
+        quiet: whether to log nothing about the nets, because the server of the same process has logged it.
+        ranks: the ranks of the worker, which train synchronously; by default this rank is alone.
     """
     own = plan.of_node().measured().with_seed(assignment.seed)
     if number in assignment.engines:
@@ -87,7 +87,7 @@ def worker_runtime(
 
 
 def node_lines(plan: RunPlan, graph: LayerGraph) -> Iterator[str]:
-    """Yield a line for each stage of a worker with its layers of the training net; nothing without pipelines.
+    """Yield a line for each stage of a worker with its layers of the training net; without pipelines, yield nothing.
 
     Raises:
         PrototxtError, FileError: the net cannot be placed, or divided over the ranks of a worker.

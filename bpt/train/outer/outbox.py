@@ -15,7 +15,7 @@ from bpt.system.events.event import Activity
 
 
 class Outbox:
-    """Messages to other ranks that are under way; their buffers are kept until they have been sent."""
+    """Messages to other ranks that are under way, with their buffers, which must stay until they have been sent."""
 
     def __init__(self, comm: Communicator) -> None:
         self._comm = comm
@@ -53,10 +53,10 @@ class Outbox:
 
 
 class RecordSender:
-    """Sends the records of a worker's samples piece by piece, each after the one before has been sent.
+    """Sends the records of a worker's samples in chunks, one after the other.
 
     Args:
-        outbox: sends the pieces.
+        outbox: sends the chunks.
         streams: the records of each data layer.
         tags: the tags of sizes, tables and contents.
     """
@@ -74,7 +74,7 @@ class RecordSender:
         self._pieces, self.is_sending = self._records(runs), bool(self._streams)
 
     def advance(self) -> None:
-        """Send the next piece, if nothing is under way."""
+        """Send the next chunk, if no message is under way."""
         if not self.is_sending or len(self._outbox):
             return
         piece = next(self._pieces, None)
@@ -85,7 +85,7 @@ class RecordSender:
             self._outbox.send(Activity.RECORDS, buffer, self._rank, tag)
 
     def _records(self, runs: Sequence[Run]) -> Iterator[Sequence[Buffer]]:
-        """Yield pieces of records with their sizes, layer by layer; sizes of 0 end each layer."""
+        """Yield chunks of records with their sizes, layer by layer; sizes of 0 end a layer."""
         for stream in self._streams:
             for table, content in stream.pieces(runs):
                 yield np.array([len(table), len(content)]), table, content

@@ -48,14 +48,14 @@ def train(
     replay: str = "",
     listeners: Sequence[Listener] = (),
 ) -> RunOutcome:
-    """Train by SGWU, AGWU or ASGD, whichever the solver names; a collective call. Rank 0 logs and writes.
+    """Train by SGWU, AGWU or ASGD, as the solver says; rank 0 logs and writes. This is a collective call.
 
     Args:
-        plan: of the run.
-        device: where this rank computes.
-        signals: noted while it trains; ``None``: signals keep their usual effect.
+        plan: the plan of the run.
+        device: the device of this rank.
+        signals: the signals to act on; ``None``: signals keep their usual effect.
         resume: a solver state to continue from, or "auto".
-        replay: a replay log; the run that left it is repeated.
+        replay: the replay log of the run to repeat.
         listeners: get the milestones of rank 0: its tests and its snapshots.
 
     Raises:
@@ -128,9 +128,9 @@ def train(
 
 @contextmanager
 def _recording_flight(plan: RunPlan, world: Communicator) -> Iterator[None]:
-    """Watch for ranks that stand still meanwhile; a collective call.
+    """Detect ranks that stand still in the block; a collective call.
 
-    A worker that is named is killed, and the others continue without it if they can.
+    A worker that stands still is killed, and the others continue without it if they can.
     """
     log = FlightLog.of(world, plan.snapshot_prefix)
     # No rank begins the same instructions as another one.
@@ -159,7 +159,7 @@ def _trainer(
 
 
 def _ranks_of_worker(roles: Roles, world: Communicator) -> Communicator:
-    """Return the ranks that go in step with this one, in order; a collective call."""
+    """Return the ranks that train synchronously with this one, in order; a collective call."""
     if roles.ranks == 1:
         return SerialCommunicator(world.events)
     return world.Split(0 if roles.worker is None else 1 + roles.worker)

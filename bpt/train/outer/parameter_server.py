@@ -1,9 +1,9 @@
 """Parameter servers besides the main server: each holds a part of the global weights (``servers: N``).
 
-The main server decides, tests and writes; workers send their weights to the parameter servers, part by part, and get
-new ones from there. So its link and its processor do not delay workers, and N servers have N links (BPT-CNN, section
-3.2.2 and Fig. 3). The parts are ranges of the flat weights. Updates of SGWU and AGWU are element by element, so they
-give the same bits as with one server.
+The main server decides, tests and writes. Workers send their weights to the parameter servers, part by part, and get
+new ones from them. So the main server's link and processor do not delay workers, and N servers have N links (BPT-CNN,
+section 3.2.2 and Fig. 3). The parts are ranges of the flat weights. SGWU and AGWU update each element separately, so
+they give the same bits as with one server.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from bpt.train.outer.outbox import Outbox
 from bpt.train.outer.roles import SERVER
 from bpt.train.solver.solver import RunOutcome
 
-COMMAND, TABLE, PART, ARRIVED = 11, 12, 13, 14  # tags; the one of an arrival is ARRIVED + worker
+COMMAND, TABLE, PART, ARRIVED = 11, 12, 13, 14  # tags; that of an arrival is ARRIVED + worker
 PAUSE = 0.0005  # seconds to sleep if nothing has arrived
-_LENGTH = 8  # numbers of a command
+_LENGTH = 8  # numbers in a command
 
 
 class _Kind(IntEnum):
@@ -39,7 +39,7 @@ class _Kind(IntEnum):
 
     FETCH = 1  # send the newest weights to a worker, which submits some next
     MERGE = 2  # worker, base, newest, gamma, accuracy, share
-    AVERAGE = 3  # how many, version; a table of workers and factors follows
+    AVERAGE = 3  # number of workers, version; a table of workers and factors follows
     GIVE = 4  # send the newest weights to the main server
     PUT = 5  # a submission of a worker in the main server's process follows
     FORGET = 6  # a worker is lost
@@ -52,7 +52,7 @@ class ServerPart:
 
     Attributes:
         rank: its rank.
-        span: the range of the flat weights that it holds.
+        span: its range of the flat weights.
     """
 
     rank: int
@@ -65,7 +65,7 @@ class ServerPart:
 
 
 def parts_of(size: int, ranks: Sequence[int]) -> list[ServerPart]:
-    """Return nearly equal parts of the flat weights, one for each of ``ranks``; without any, all of them on rank 0."""
+    """Return nearly equal parts of the flat weights, one for each of ``ranks``; without ranks, one part on rank 0."""
     if not ranks:
         return [ServerPart(SERVER, slice(0, size))]
     ends = [size * number // len(ranks) for number in range(len(ranks) + 1)]
@@ -73,13 +73,13 @@ def parts_of(size: int, ranks: Sequence[int]) -> list[ServerPart]:
 
 
 class ShardedWeightsClient:
-    """The main server's client of weights on parameter servers; takes the place of GlobalWeights.
+    """The main server's access to weights on parameter servers; it replaces GlobalWeights.
 
     Args:
-        comm: the ranks; used by the main server's thread only.
+        comm: the ranks; only the main server's thread uses it.
         parts: the parameter servers.
-        weights: version 0, flat.
-        ranks: of each worker; that of the main server, if it computes as well, is served from memory.
+        weights: version 0 as flat weights.
+        ranks: the rank of each worker; a worker on the main server's rank is served from memory.
     """
 
     def __init__(self, comm: Communicator, parts: Sequence[ServerPart], weights: Buffer, ranks: Sequence[int]) -> None:
@@ -101,7 +101,7 @@ class ShardedWeightsClient:
         return whole
 
     def fetch(self, worker: int) -> Buffer | None:
-        """Give the worker the newest version."""
+        """Let the parameter servers send the worker the newest version."""
         self._command(_Kind.FETCH, worker)
         return self.newest if self._ranks[worker] == SERVER else None
 
@@ -130,11 +130,11 @@ class ShardedWeightsClient:
             self._comm.Send(table, part.rank, TABLE)
 
     def pop_submission(self, worker: int) -> Buffer:
-        """Fail: only ASGD takes submissions, and its weights are on rank 0."""
+        """Raise an error: only ASGD pops submissions, and its weights are on rank 0."""
         raise AssertionError(worker)
 
     def reports(self) -> list[tuple[ServerPart, Buffer]]:
-        """Return the report (REPORTED) of each parameter server at the end."""
+        """Return the final report (REPORTED) of each parameter server."""
         self._command(_Kind.END)
         reports = []
         for part in self._parts:
@@ -144,7 +144,7 @@ class ShardedWeightsClient:
         return reports
 
     def finish(self, head: Buffer) -> None:
-        """Tell the parameter servers how the run has ended."""
+        """Send the outcome of the run to the parameter servers."""
         for part in self._parts:
             self._comm.Send(head, part.rank, TABLE)
 
@@ -157,7 +157,7 @@ class ShardedWeightsClient:
 
 
 REPORTED = ("updates", "seconds", "waited", "sent", "received")
-"""Updates of its part, seconds that it worked and waited, bytes to workers and from them."""
+"""The numbers in a report: updates of the part, seconds of work and of waiting, bytes to workers and from them."""
 
 
 class ParameterServer:
@@ -165,11 +165,11 @@ class ParameterServer:
 
     Args:
         comm: a communicator that only this object uses.
-        part: of the weights.
-        trained: how many elements at the front of all weights are trained.
-        dtype: of the weights.
-        ranks: of each worker.
-        coded: how submissions travel.
+        part: its part of the weights.
+        trained: number of trained elements, which are at the front of all weights.
+        dtype: type of the weights.
+        ranks: the rank of each worker.
+        coded: the codec of submissions.
     """
 
     def __init__(
@@ -192,7 +192,7 @@ class ParameterServer:
         self._weights = GlobalWeights(weights, min(max(trained - part.span.start, 0), part.size))
 
     def run(self) -> RunOutcome:
-        """Serve until the run has ended; return how it ended."""
+        """Serve until the run has ended, and return its outcome."""
         command = np.zeros(_LENGTH)
         awaited = self._comm.Irecv(command, SERVER, COMMAND)
         while True:
@@ -212,7 +212,7 @@ class ParameterServer:
                 self._report["waited"] += time.perf_counter() - start
 
     def _receive(self) -> bool:
-        """Receive what workers have sent; return whether anything has come."""
+        """Receive messages from workers; return whether there was one."""
         self._outbox.clean(ignores_lost=True)
         found = False
         for worker, (buffer, request) in list(self._coming.items()):
@@ -237,7 +237,7 @@ class ParameterServer:
             case _Kind.FETCH:
                 newest = self._weights.fetch(worker)
                 if self._ranks[worker] != SERVER:
-                    with suppress(LostRankError):  # it will be told of
+                    with suppress(LostRankError):  # the main server will report the loss
                         self._send(newest, self._ranks[worker], PART)
                         self._report["sent"] += newest.nbytes
                     coding = self._codings[worker]
@@ -266,7 +266,7 @@ class ParameterServer:
                 self._weights.forget(worker)
 
     def _end(self) -> RunOutcome:
-        """Send the report, and wait for the end."""
+        """Send the report, and wait for the outcome of the run."""
         self._comm.Send(np.array([self._report[name] for name in REPORTED]), SERVER, TABLE)
         head = wire.head()
         self._comm.Recv(head, SERVER, TABLE)

@@ -31,9 +31,9 @@ class RemoteWorker:
     Args:
         comm: a communicator that only this link uses.
         worker: its number.
-        size, dtype: of the weights.
-        streams: the records of the data layers, to send the worker those of its samples.
-        holders: the ranks of parameter servers, which exchange weights with workers; none: this rank does.
+        size, dtype: number and type of the elements of the weights.
+        streams: the records of the data layers, of which the worker gets those of its samples.
+        holders: the ranks of parameter servers, which exchange weights with workers; empty: this rank does.
         coded: the codec of submissions.
 
     Attributes:
@@ -76,7 +76,7 @@ class RemoteWorker:
         self._listen()
 
     def poll(self) -> Event | None:
-        """Return what has come from the worker since the last call, if anything."""
+        """Return the next event from the worker, or ``None`` if there is none."""
         if self._is_lost:
             return None
         try:
@@ -109,7 +109,7 @@ class RemoteWorker:
             self._notify(wire.hurry_head())
 
     def finish(self, outcome: RunOutcome) -> None:
-        """Tell the worker that has stopped how the run has ended."""
+        """Send the outcome of the run to the worker, which has stopped."""
         self._notify(wire.write_head(outcome))
 
     def _notify(self, head: Buffer) -> None:
@@ -119,7 +119,7 @@ class RemoteWorker:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is on its way in either direction."""
+        """Whether no message is under way in either direction."""
         return self._is_lost or (self._coming is None and not self._outbox and not self._records.is_sending)
 
     def _listen(self) -> None:
@@ -159,13 +159,13 @@ class RemoteWorker:
 
     @property
     def _bytes(self) -> int:
-        """The bytes of the weights."""
+        """Bytes of the weights."""
         return self._size * self._dtype.itemsize
 
     def _arrived(
         self, report: SubmissionReport, weights: Buffer | None, requests: Sequence[Request], words: Sequence[Buffer]
     ) -> Event | None:
-        """Return the submission, once it is complete here or on the parameter servers."""
+        """Return the submission when it is complete, here or on the parameter servers; before that, ``None``."""
         if sum(request.Test() for request in requests) < len(requests):
             return None
         if not all(word[0] for word in words):  # the worker died before it had sent all
@@ -193,9 +193,9 @@ class RemoteServer:
     Args:
         comm: a communicator that only this link uses.
         worker: the number of this worker.
-        size, dtype: of the weights.
-        keep: for each data layer, the function that stores the records that the server sends.
-        holders, coded: as of RemoteWorker.
+        size, dtype: number and type of the elements of the weights.
+        keep: a function for each data layer, which stores the records that the server sends.
+        holders, coded: as in RemoteWorker.
     """
 
     def __init__(
@@ -229,7 +229,7 @@ class RemoteServer:
         self._outbox.send(Activity.CONTROL, wire.write_head(word), SERVER, _HEAD)
 
     def submit(self, report: SubmissionReport, weights: Buffer) -> None:
-        """Submit what has been trained to the server."""
+        """Submit weights, or gradients, to the server."""
         self._outbox.send(Activity.CONTROL, wire.write_head(report), SERVER, _HEAD)
         for part, coding, rest in zip(self._parts, self._codings, self._rests, strict=True):
             values = weights[part.span]
@@ -267,9 +267,9 @@ class RemoteServer:
         return order, weights
 
     def finished(self) -> RunOutcome:
-        """Wait until the run has ended, after an order to stop."""
+        """Wait for the end of the run after an order to stop, and return its outcome."""
         self._listen().Wait()
-        while wire.kind_of(self._head) is not MessageKind.FINISHED:  # it was asked to hurry after it had stopped
+        while wire.kind_of(self._head) is not MessageKind.FINISHED:  # a request to hurry may arrive after the stop
             self._listen().Wait()
         return wire.read_head(RunOutcome, self._head)
 

@@ -1,4 +1,4 @@
-"""The replay log: what a run's schedule decided, line by line, so that the run can be repeated bit for bit."""
+"""The replay log: the decisions of a run's schedule, line by line, from which the run can be repeated bit for bit."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class RunFacts:
     """The facts that must be equal for a run to be repeated.
 
     Attributes:
-        solver: its text, as far as it counts; see relevant_solver.
+        solver: the relevant part of the solver's text (see relevant_solver).
         net, weights: digests of the net's text and of the weights at the start.
-        samples: N.
-        workers: m.
-        seed: of everything random.
-        threads: that each worker computes with; empty: not known yet.
+        samples: N, the number of samples.
+        workers: m, the number of workers.
+        seed: the seed of all random numbers.
+        threads: number of threads of each worker; empty: not known yet.
     """
 
     solver: str
@@ -45,7 +45,7 @@ class RunFacts:
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """A log as read: ``instructions`` in order."""
+    """The content of a log: facts of the run, and its ``instructions`` in order."""
 
     path: str
     facts: RunFacts
@@ -53,12 +53,12 @@ class RecordedRun:
 
     @property
     def engines(self) -> dict[int, tuple[int, int]]:
-        """The memory layout and inner engine by worker, of those that have tried some."""
+        """The memory layout and inner engine of each worker that has tried several."""
         return {each.worker: (each.engine, each.inner) for each in self.instructions if isinstance(each, Settled)}
 
 
 class ReplayLog:
-    """Writes a log whose lines are on disk at once, however the run ends."""
+    """Writes a log, each line at once, so that it is complete however the run ends."""
 
     def __init__(self, file: FileIO) -> None:
         self._file = file
@@ -82,10 +82,10 @@ class ReplayLog:
 
 @contextmanager
 def writing(path: str) -> Iterator[ReplayLog]:
-    """Return a new log at ``path``.
+    """Provide a new log at ``path``.
 
     Raises:
-        WriteError: it cannot be written.
+        WriteError: the log cannot be written.
     """
     try:
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
@@ -100,7 +100,7 @@ def read_log(path: str) -> RecordedRun:
     """Return the log at ``path``.
 
     Raises:
-        FileError: it cannot be read or is no replay log; it says which line.
+        FileError: the log cannot be read, or is not a replay log; the message names the line.
     """
     try:
         with open(path, encoding="utf-8") as file:
@@ -111,7 +111,7 @@ def read_log(path: str) -> RecordedRun:
     facts = _facts(path, lines[0])
     instructions = []
     if not lines[-1]:
-        lines.pop()  # behind the last newline
+        lines.pop()  # the empty text after the last newline
     for number, line in enumerate(lines[1:], 2):
         try:
             instructions.append(from_line(line))
@@ -122,10 +122,10 @@ def read_log(path: str) -> RecordedRun:
 
 
 def check_replay(recorded: RecordedRun, now: RunFacts) -> None:
-    """Refuse to repeat another run; the workers' numbers of threads may differ.
+    """Check that the log is of this run; only the workers' numbers of threads may differ.
 
     Raises:
-        UserError: it is another run; it says what differs.
+        UserError: the log is of another run; the message says what differs.
     """
     was, is_ = _comparable(recorded.facts), _comparable(now)
     different = [f"{name} ({was[name]}, now {is_[name]})" for name in was if was[name] != is_[name]]
@@ -138,7 +138,7 @@ def check_replay(recorded: RecordedRun, now: RunFacts) -> None:
 
 
 def remarks(recorded: RecordedRun, threads: Sequence[int]) -> Iterator[str]:
-    """Yield what may make the repeated run differ if workers have these ``threads``."""
+    """Yield remarks on workers with other ``threads`` than in the log, which may change roundings."""
     for worker, (before, after) in enumerate(zip(recorded.facts.threads, threads, strict=True)):
         if before != after:
             yield f"worker {worker} computed with {before} threads, and has {after} now: roundings may differ"

@@ -1,4 +1,4 @@
-"""Roles: which rank serves and which compute (BPT-CNN, section 3.2.2); and the facts of a computing node."""
+"""Roles: the ranks that serve and those that compute (BPT-CNN, section 3.2.2); and the facts of a computing node."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Roles:
     """The roles of the ranks: rank 0 is main server and parameter server, and may be a computing node, too.
 
     Attributes:
-        workers: the rank of each computing node; of one of several ranks the first, its leader.
-        rank: this one.
-        stages, shards: of a computing node's net.
+        workers: the rank of each computing node; for a node with several ranks, the first one, its leader.
+        rank: this rank.
+        stages, shards: numbers of stages and shards of a computing node's net.
         ranks: the number of ranks of a computing node, in order: replicas of stages × shards.
-        peers: whether all shards have samples, as of FcSpec.
-        servers: how many parameter servers there are apart from the main server, on the ranks behind it; 0: that holds
-            the weights itself.
+        peers: whether all shards have samples (see FcSpec).
+        servers: the number of parameter servers apart from the main server, on the ranks after it; 0: the main server
+            holds the weights itself.
     """
 
     workers: tuple[int, ...]
@@ -37,7 +37,7 @@ class Roles:
 
     @classmethod
     def of(cls, param: ParallelSpec, world: Communicator) -> Roles:
-        """Return the roles in ``world``, which ``violations_of_ranks`` has accepted; a single process has both."""
+        """Return the roles in ``world``, which ``violations_of_ranks`` accepts; a single process has both roles."""
         colocated = param.server == pb.ParallelParameter.COLOCATED or world.size == 1
         ranks = param.node_ranks
         first = SERVER + 1 + param.servers + (ranks - 1) * colocated
@@ -68,7 +68,7 @@ class Roles:
 
     @property
     def leads(self) -> bool:
-        """Whether this rank is a worker, or its first rank, which communicates with the server."""
+        """Whether this rank is the first, or only, rank of a worker, which communicates with the server."""
         return self.rank in self.workers
 
     def ranks_of(self, worker: int) -> tuple[int, ...]:
@@ -81,7 +81,7 @@ class Roles:
         return (leader, *range(second, second + self.ranks - 1))
 
     def readers_of(self, worker: int) -> tuple[int, ...]:
-        """Return the worker's ranks that read data: the first stages, without slaves."""
+        """Return the worker's ranks that read data: those of the first stages, without slaves."""
         ranks, replica = self.ranks_of(worker), self.stages * self.shards
         each = self.shards if self.peers else 1
         return tuple(ranks[start + shard] for start in range(0, self.ranks, replica) for shard in range(each))
@@ -95,14 +95,14 @@ class Roles:
 
     @property
     def node(self) -> str:
-        """The kind of a computing node of several ranks: ``pipeline of 3 ranks``, ``grid of 4 ranks: …``."""
+        """The kind of a computing node with several ranks: ``pipeline of 3 ranks``, ``grid of 4 ranks: …``."""
         if self.ranks == self.stages:
             return f"pipeline of {self.ranks} ranks"
         return f"grid of {arrangement(self.ranks, self.stages, self.shards)}"
 
     @property
     def nodes(self) -> str:
-        """The number of computing nodes, as a title has it."""
+        """The number of computing nodes in words, for a title."""
         each = f" ({self.node.replace(' of', 's of', 1)})" if self.ranks > 1 else ""
         return f"{len(self.workers)} nodes{each}"
 
@@ -121,9 +121,9 @@ class NodeFacts:
     """The facts of a rank, or of all ranks of a computing node.
 
     Attributes:
-        host: its name; those of several hosts with "+" between them.
+        host: the name of its host; names of several hosts are joined by "+".
         frequency: μ, for the first batch; ``None``: unknown.
-        threads: the number of threads that it computes with.
+        threads: its number of threads.
     """
 
     host: str
@@ -132,7 +132,7 @@ class NodeFacts:
 
     @classmethod
     def combined(cls, ranks: Sequence[NodeFacts]) -> NodeFacts:
-        """Return the facts of a computing node of these ranks, which share its work."""
+        """Return the facts of a computing node with these ranks, which share its work."""
         return cls(
             "+".join(dict.fromkeys(rank.host for rank in ranks)),
             combined_power([rank.frequency for rank in ranks]),
@@ -141,6 +141,6 @@ class NodeFacts:
 
 
 def combined_power(ranks: Sequence[float | None]) -> float | None:
-    """Return the power of a computing node of ranks with such powers; ``None`` if one is unknown."""
+    """Return the power of a computing node whose ranks have these powers; ``None`` if one is unknown."""
     known = [power for power in ranks if power is not None]
     return sum(known) if len(known) == len(ranks) else None

@@ -38,23 +38,23 @@ from bpt.train.state import state_path
 
 LOG = logging.getLogger("bpt")
 
-PAUSE = 0.0005  # seconds to sleep when nothing has come
+PAUSE = 0.0005  # seconds to sleep when no message has arrived
 
 
 class MainServer:
     """Waits for workers' submissions, and executes the schedule's instructions.
 
     Args:
-        schedule: says what to do.
-        weights: the global ones.
-        links: to the workers, in order of their number.
-        assignment: what the workers know of the run.
-        monitor: notes what happens.
+        schedule: decides the next instructions.
+        weights: the global weights.
+        links: the links to the workers, in the order of their numbers.
+        assignment: the data of the run that all workers have.
+        monitor: records the events of the run.
         evaluator: tests and writes snapshots.
-        server_update: of ASGD.
-        log: for a replay.
-        signals: of this process.
-        events: of this rank.
+        server_update: the update rule of ASGD.
+        log: the log for a replay.
+        signals: the signals of this process.
+        events: the events of this rank.
     """
 
     def __init__(
@@ -71,9 +71,9 @@ class MainServer:
         signals: SignalActions | None = None,
         events: EventBus | None = None,
     ) -> None:
-        self.stopped = False  # whether by a signal
-        self.terminated = False  # whether by SIGTERM
-        self.short = False  # whether a replay has not come to the end of its run
+        self.stopped = False  # whether a signal has stopped the run
+        self.terminated = False  # whether this was SIGTERM
+        self.short = False  # whether a replay has ended before its run
         self.version = 0
         self._plan = plan
         self._schedule = schedule
@@ -87,17 +87,17 @@ class MainServer:
         self._signals = signals
         self._events = events or EventBus()
         self._snapshot_at = -1
-        self._reached = assignment.first  # the iteration that the newest version stands for
+        self._reached = assignment.first  # the iteration of the newest version
         self._epoch = 0.0
 
     def run(self, frequencies: Sequence[float | None]) -> None:
         """Serve until every worker has stopped; ``end`` then releases them.
 
         Args:
-            frequencies: as for ``Idpa.first``.
+            frequencies: as in ``Idpa.first``.
 
         Raises:
-            RunError: all workers are lost; what they had submitted is in a snapshot.
+            RunError: all workers are lost; a snapshot has their submissions.
         """
         plan, first = self._plan, self._assignment.first
         with ProgressBar(first + self._assignment.iterations, first, "training") as bar:
@@ -176,7 +176,7 @@ class MainServer:
                     self._links[order.worker].send(order, weights)
                     self._monitor.sent(order)
                 case _:
-                    pass  # for the log
+                    pass  # only the log needs it
             if self._log:
                 self._log.add(instruction)
         if self.version != version:
@@ -186,14 +186,14 @@ class MainServer:
         return self._links[worker].sent + self._links[worker].received
 
     def _advance(self) -> int:
-        """Note the progress of the run; return the iteration before. It never falls, as progress may by a loss."""
+        """Update the progress of the run, and return the iteration before; no loss lets the iteration fall."""
         passes = self._schedule.progress * self._assignment.total
         before, self._epoch = self._reached, float(self._assignment.epochs(passes))
         self._reached = max(before, self._assignment.iteration(passes))
         return before
 
     def _handle_version(self) -> None:
-        """Handle a new version: show the loss, test and write snapshots, if due."""
+        """Handle a new version: show the loss, test and write snapshots if these are due."""
         before = self._advance()
         now, plan = self._reached, self._plan
         self._monitor.display(now)
@@ -204,7 +204,7 @@ class MainServer:
             self._snapshot()
 
     def _act(self, action: SignalAction, terminated: bool) -> None:
-        """Execute a signal's action, on whichever rank it came; ``terminated``: it was SIGTERM."""
+        """Execute the action of a signal to any rank; ``terminated``: whether it was SIGTERM."""
         self.terminated |= terminated
         if action is SignalAction.SNAPSHOT:
             self._snapshot()
@@ -263,7 +263,7 @@ class MainServer:
             LOG.info("Replay: the run that wrote the log was stopped %s, and so is its replay", place)
 
     def end(self) -> RunOutcome:
-        """Tell the workers how the run has ended, after all is written, so that all ranks end alike."""
+        """Send the outcome of the run to the workers after all writing, so that all ranks end in the same way."""
         outcome = RunOutcome(self._reached, self.terminated, self.short)
         for link in self._links:
             link.finish(outcome)

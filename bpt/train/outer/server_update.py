@@ -1,4 +1,4 @@
-"""ServerUpdate: the parameter server's part of ASGD, the solver's update rule with the gradients of a worker."""
+"""ServerUpdate: the parameter server's part of ASGD, which applies the solver's update rule to a worker's gradients."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class ServerUpdate:
     """Updates weights by ``runtime``'s rule, whose history (momentum) is the server's.
 
     Args:
-        runtime: its net is written to.
+        runtime: the runtime whose net and history the updates change.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -23,9 +23,9 @@ class ServerUpdate:
         """Return the weights after an update.
 
         Args:
-            weights: before it.
-            gradients: summed over the iterations since the worker's last push; see FlatWeights.
-            iteration: of the solver, for the learning rate.
+            weights: the weights before the update.
+            gradients: the sum over the iterations since the worker's last push, as flat weights (see FlatWeights).
+            iteration: the solver's iteration, for the learning rate.
         """
         runtime = self._runtime
         self._flat.load(weights)

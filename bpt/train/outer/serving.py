@@ -1,4 +1,4 @@
-"""ServerSession: what rank 0 builds for a run of the outer layer, and what it writes."""
+"""ServerSession: rank 0's part of a run of the outer layer."""
 
 from __future__ import annotations
 
@@ -63,17 +63,17 @@ class ServerSession:
     """The server's part of a run, built before the workers know of the run.
 
     Args:
-        resume: see Solver.
+        resume: as in Solver.
         recorded: the run to repeat.
-        events: of this rank.
-        listeners: of the solver.
+        events: the events of this rank.
+        listeners: the listeners of the solver.
 
     Attributes:
-        solver: tests and writes.
-        assignment: for the workers.
+        solver: the solver that tests and writes.
+        assignment: the data for the workers.
 
     Raises:
-        UserError: the texts are wrong, or do not go together with the data or the number of workers.
+        UserError: the texts are wrong, or do not fit the data or the number of workers.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class ServerSession:
 
     @staticmethod
     def _fewer_batches(plan: RunPlan, passes: Fraction) -> RunPlan:
-        """Limit the batches to hand out to the passes that are left in a resumed run."""
+        """Limit the number of IDPA's batches to the passes that are left in a resumed run."""
         parallel = plan.parallel_param
         wanted, most = parallel.balance_param.num_batches, max(1, int(passes))
         if parallel.balance != pb.ParallelParameter.IDPA or wanted <= most:
@@ -175,14 +175,14 @@ class ServerSession:
         hosts: Sequence[str],
         coded: Coded,
     ) -> RunOutcome:
-        """Serve until all is trained.
+        """Serve until training ends, and return the outcome.
 
         Args:
-            nodes: of the workers.
+            nodes: the facts of the workers.
             comm: all ranks.
-            runtime, trainer: of the worker in this process, if there is one.
-            hosts: of each rank.
-            coded: how submissions travel.
+            runtime, trainer: those of the worker in this process, if there is one.
+            hosts: the host of each rank.
+            coded: the codec of submissions.
         """
         weights = self._flat.pack()
         facts = replace(self._facts, threads=tuple(node.threads for node in nodes))
@@ -235,30 +235,30 @@ class ServerSession:
                 colocated.start(lambda link: self._work(trainer, link, threads))
             server.run([node.frequency for node in nodes])
             if server.stopped:
-                record.iterations = 0  # Eq. 11 by what was submitted
+                record.iterations = 0  # Eq. 11 uses the number of submissions
             record.servers += [
                 ServerRow(part.rank, hosts[part.rank], part.size, *report.tolist())
                 for part, report in global_weights.reports()
             ]
             self._report(record)
-            outcome = server.end()  # only now: a worker that has ended by SIGTERM gives the others a second
+            outcome = server.end()  # after all writing, since a worker that SIGTERM ends leaves the others one second
             global_weights.finish(write_head(outcome))
             if colocated:
                 colocated.join()
         return outcome
 
     def _hold(self, weights: Buffer, comm: Communicator) -> GlobalWeights | ShardedWeightsClient:
-        """Return the global weights, here or on parameter servers."""
+        """Return the global weights, which are here or on parameter servers."""
         if not self._roles.servers:
             return GlobalWeights(weights, self._flat.trained)
         return ShardedWeightsClient(comm, parts_of(self._flat.size, self._roles.holders), weights, self._roles.workers)
 
     def _work(self, trainer: Trainer, link: ToServer, threads: int) -> None:
         """Run the worker in its thread."""
-        torch.set_num_threads(threads)  # torch keeps it by thread
+        torch.set_num_threads(threads)  # torch's setting is per thread
         number = self._roles.worker
         assert number is not None
-        signals = trainer if isinstance(trainer, WorkerRanks) else None  # of its other ranks
+        signals = trainer if isinstance(trainer, WorkerRanks) else None  # signals to its other ranks
         Worker(number, trainer, link, self.assignment, signals).run()
 
     def _links(self, comm: Communicator, coded: Coded) -> tuple[list[ToWorker], Colocated | None]:
@@ -286,7 +286,7 @@ class ServerSession:
         return f"worker {worker} ({self._roles.place(worker)}, host {nodes[worker].host})"
 
     def _facts_now(self) -> RunFacts:
-        """Return the facts that this run must share with one that it repeats, before the workers are known."""
+        """Return the facts that must equal those of a run to repeat, before the workers are known."""
         return RunFacts(
             self._plan.shared_text,
             net_digest(self.solver.net.graph),

@@ -1,4 +1,4 @@
-"""Trainer: the net of a computing node in training, as its Worker handles it."""
+"""Trainer: the net of a computing node, which its Worker trains."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class Trainer:
     """A whole net in training on one rank.
 
     Args:
-        runtime: trains by itself; without tests and snapshots.
-        gradients: whether to submit gradients (ASGD), not weights.
+        runtime: a runtime without tests and snapshots.
+        gradients: whether to submit gradients (ASGD) and not weights.
 
     Attributes:
-        layers: those that read a data set.
-        size, dtype: of flat weights; see FlatWeights.
+        layers: the layers that read a data set.
+        size, dtype: number and type of the elements of flat weights (see FlatWeights).
     """
 
     def __init__(self, runtime: Runtime, gradients: bool) -> None:
@@ -43,7 +43,7 @@ class Trainer:
 
     @property
     def engines(self) -> tuple[int, ...]:
-        """The memory layout and the inner engine that are used from now on."""
+        """The current memory layout and inner engine."""
         return self._runtime.tuner.engines
 
     def allocate(self, runs: Sequence[Run], begun: int, gives: Sequence[Run] = ()) -> None:
@@ -52,11 +52,11 @@ class Trainer:
             layer.allocate(runs, begun, gives)
 
     def load(self, weights: Buffer) -> None:
-        """Continue from these weights; the history (momentum) stays."""
+        """Continue from these weights, and keep the history (momentum)."""
         self._flat.load(weights)
 
     def warm_up(self) -> None:
-        """Train until all is ready and tried out, and drop the results."""
+        """Train until all trials are finished, and undo these iterations."""
         self._runtime.warm_up()
         self._accuracy.take()
         if self._sums is not None:
@@ -65,19 +65,19 @@ class Trainer:
     def step(self, iteration: int) -> float:
         """Train this iteration of the solver; return its loss.
 
-        Iterations continue where the last one ended, whatever their numbers: under DELAYED, batches stay under way.
+        An iteration continues where the last one ended, for any number: under DELAYED, batches stay under way.
         """
         self._runtime.iteration = iteration
         self._runtime.passes.executor.renumber(iteration)
         return self._runtime.iterate()
 
     def examine(self, iterations: int) -> None:
-        """Run the samples of the last ``iterations`` forward once more, so that ``tally`` counts these.
+        """Run the samples of the last ``iterations`` forward once more, so that ``tally`` counts them.
 
-        It uses the present weights and the training net. Training continues as if that had not happened.
+        It uses the current weights and the training net, and does not affect training.
         """
         runtime = self._runtime
-        kept = self._flat.pack()  # a BatchNorm notes what it sees
+        kept = self._flat.pack()  # a BatchNorm changes its statistics in a pass
         self._accuracy.take()
         states = runtime.net.hidden_states
         batches = iterations * runtime.plan.optim.iter_size
@@ -89,7 +89,7 @@ class Trainer:
         runtime.net.hidden_states = states
 
     def tally(self) -> CorrectCount:
-        """Return the predictions since the last call."""
+        """Return the counts of predictions since the last call."""
         return self._accuracy.take()
 
     def trained(self) -> Buffer:
@@ -100,7 +100,7 @@ class Trainer:
         return sums
 
     def end(self, outcome: RunOutcome) -> None:
-        """Do nothing: subclasses act on the end of the run."""
+        """Do nothing at the end of the run; subclasses act on it."""
 
     def _add(self, loss: float) -> None:
         assert self._sums is not None

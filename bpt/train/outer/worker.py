@@ -1,4 +1,4 @@
-"""Worker: a computing node of the outer layer. It trains its own samples by itself between its submissions."""
+"""Worker: a computing node of the outer layer, which trains its own samples between its submissions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bpt.train.outer.trainer import Trainer
 from bpt.train.outer.worker_links import ToServer
 from bpt.train.solver.solver import RunOutcome
 
-BEAT = 0.25  # seconds between two words of how far a pass is
+BEAT = 0.25  # seconds between two reports of progress
 
 
 class Signals(Protocol):
@@ -30,15 +30,15 @@ class Signals(Protocol):
 class Worker:
     """Executes orders until one says stop.
 
-    An iteration trains a batch of the size in the net's text, as that of one process does, and as there a batch may
-    reach over the end of a pass. Learning rates follow the part of all passes that is done, so that they fall as those
-    of one process do. History (momentum) stays with the worker when it takes new weights.
+    As in a single process, an iteration trains a batch of the size in the net's text, and a batch may reach over the
+    end of a pass. Learning rates follow the completed fraction of all passes, so they fall as in a single process. The
+    worker keeps its history (momentum) when it gets new weights.
 
     Args:
-        number: from 0.
-        trainer: of its net.
-        link: to the server.
-        signals: of this node, if the server does not see them.
+        number: its number, from 0.
+        trainer: the trainer of its net.
+        link: the link to the server.
+        signals: signals to this node, if the server does not see them.
     """
 
     def __init__(
@@ -50,12 +50,12 @@ class Worker:
         self._assignment = assignment
         self._signals = signals
         self._q = 0.0
-        self._layers = trainer.layers  # all of them go through the same positions
+        self._layers = trainer.layers  # all layers have the same positions
         self._allocated = False
         self._iterations = 0
 
     def run(self) -> RunOutcome:
-        """Train until the server says stop; return how the run has ended."""
+        """Train until the server says stop, and return the outcome of the run."""
         order, weights = self._link.order()
         waited = 0.0
         while not order.stop:
@@ -73,18 +73,18 @@ class Worker:
         return outcome
 
     def _allocate(self, order: Order) -> None:
-        """Take the samples of an order, and give up those that it gives to others."""
-        begun = 0 if self._allocated else int(order.passes)  # it may have got its first samples later than others
+        """Add the samples of an order to the training data, and remove those that it gives to others."""
+        begun = 0 if self._allocated else int(order.passes)  # it may get its first samples later than others
         self._trainer.allocate(order.runs, begun, order.gives)
         if not self._allocated:
             self._warm_up()
         self._allocated = True
 
     def _warm_up(self) -> None:
-        """Warm up, so that the first passes are like all others, and tell how the node computes.
+        """Warm up, so that the first passes are like all others, and report the chosen engines.
 
-        So times are those of training from the first batch on, which the next ones are divided by; and a replay, which
-        knows from the start how a run computed, trains the same.
+        So the times of the first batch, by which the next ones are divided, are those of training. And a replay, which
+        knows the engines from the start, trains in the same way.
         """
         known = self._trainer.settled
         self._trainer.warm_up()
@@ -99,7 +99,7 @@ class Worker:
         losses: list[float] = []
         first = self._position
         start = time.perf_counter()
-        beat = -math.inf  # the server has to know of every worker when the first one has done its pass
+        beat = -math.inf  # report at once: the server needs the progress of all workers when the first pass ends
         while self._done < order.until and len(losses) < (order.iterations or math.inf):
             losses.append(self._iterate())
             now = time.perf_counter()
@@ -129,7 +129,7 @@ class Worker:
 
     @property
     def _done(self) -> Fraction:
-        """The passes done, with the part of the present one."""
+        """Return the number of passes done, including the fraction of the current one."""
         return self._layers[0].passes
 
     def _iterate(self) -> float:
@@ -138,5 +138,5 @@ class Worker:
         return self._trainer.step(self._assignment.iteration(self._done))
 
     def _trained(self) -> Buffer:
-        """Return what to submit."""
+        """Return the weights, or the gradients, to submit."""
         return self._trainer.trained()

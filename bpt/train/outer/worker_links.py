@@ -1,4 +1,4 @@
-"""Links: what the server sees of its workers, and a worker of the server, whatever lies between."""
+"""Links: the protocols of both ends of the connection between the server and a worker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bpt.train.solver.solver import RunOutcome
 
 @dataclass(frozen=True)
 class Submission:
-    """A worker's report, with flat weights or gradients; ``None`` if parameter servers have got them."""
+    """A worker's report with its flat weights or gradients, or ``None`` if parameter servers have received these."""
 
     report: SubmissionReport
     weights: Buffer | None
@@ -33,7 +33,7 @@ class ToWorker(Protocol):
     """The server's end of a link; its methods never wait for the worker."""
 
     def poll(self) -> Event | None:
-        """Return what has come from the worker since the last call, if anything."""
+        """Return the next event from the worker, or ``None`` if there is none."""
 
     def send(self, order: Order, weights: Buffer | None) -> None:
         """Send an order; neither it nor the weights may change afterwards."""
@@ -42,11 +42,11 @@ class ToWorker(Protocol):
         """Ask the worker to submit after its iteration."""
 
     def finish(self, outcome: RunOutcome) -> None:
-        """Tell a worker that has stopped how the run has ended."""
+        """Send the outcome of the run to the worker, which has stopped."""
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is on its way in either direction."""
+        """Whether no message is under way in either direction."""
 
     @property
     def sent(self) -> int:
@@ -64,13 +64,13 @@ class ToServer(Protocol):
         """Report the progress of a pass, or the choice of how to compute, without waiting."""
 
     def submit(self, report: SubmissionReport, weights: Buffer) -> None:
-        """Submit what has been trained, without waiting; the buffer belongs to the server from now on."""
+        """Submit weights, or gradients, without waiting; the buffer then belongs to the server."""
 
     def order(self) -> tuple[Order, Buffer | None]:
         """Wait for the next order, and the weights that come with it."""
 
     def finished(self) -> RunOutcome:
-        """Wait until the run has ended, after an order to stop."""
+        """Wait for the end of the run after an order to stop, and return its outcome."""
 
     @property
     def hurried(self) -> bool:

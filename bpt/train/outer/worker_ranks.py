@@ -1,7 +1,7 @@
-"""WorkerRanks: a computing node of several ranks, which go in step: stages, shards and replicas (section 3.2).
+"""WorkerRanks: a computing node with several synchronous ranks: stages, shards and replicas (section 3.2).
 
-The first rank, the leader, runs the Worker and talks with the server. Before it does its part of anything, it tells the
-others what, and they ``follow``. So all ranks do the same things in the same order.
+The first rank, the leader, runs the Worker and communicates with the server. Before it does its part of an operation,
+it sends a command to the others, which ``follow``. So all ranks do the same operations in the same order.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ class Command(IntEnum):
     TALLY = 4
     SUBMIT = 5
     END = 6
-    ALLOCATE = 7  # passes that count as done
+    ALLOCATE = 7  # number of passes that count as done
     RECORDS = 8  # data layer
     EXAMINE = 9  # iterations
 
 
 class WorkerRanks(Trainer):
-    """One rank's part of the net; on the leader, the whole net as a Worker uses it. Creation is a collective call.
+    """One rank's part of the net; on the leader, the whole net for a Worker. The constructor is a collective call.
 
-    A command is a sum over the ranks: of the leader's words, and of the signals that each rank has got since the last
-    one. So the leader learns of these, and tells the server, wherever they came.
+    A command is a sum over the ranks, of the leader's words and of the signals that each rank has received since the
+    last command. So the leader gets the signals of all ranks and reports them to the server.
 
     Args:
         runtime: trains together with the other ranks.
-        gradients: see Trainer.
+        gradients: as in Trainer.
         ranks: the ranks of the worker, in order; only this object uses them.
-        signals: of this process.
-        caches: of the data layers whose records the server sends.
+        signals: the signals of this process.
+        caches: the caches of the data layers whose records the server sends.
 
     Attributes:
-        size: of the flat weights of the whole net.
-        terminated: whether SIGTERM came to any rank.
+        size: number of elements of the whole net's flat weights.
+        terminated: whether any rank has received SIGTERM.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class WorkerRanks(Trainer):
         self._weights = DividedWeights(net, self._flat, parallel.grid, parallel.parts(net.graph))
         self.size = self._weights.size
         self.terminated = False
-        self._asked: list[SignalAction] = []  # on the leader, not yet taken
+        self._asked: list[SignalAction] = []  # on the leader: actions that nobody has taken yet
         self._allocated = False
 
     def take(self) -> SignalAction:
@@ -90,8 +90,7 @@ class WorkerRanks(Trainer):
         self._store(layer, chunk)
 
     def allocate(self, runs: Sequence[Run], begun: int, gives: Sequence[Run] = ()) -> None:
-        # Nothing has to be told of an order without samples, as ASGD has many.
-        if runs or gives or not self._allocated:
+        if runs or gives or not self._allocated:  # ASGD has many orders without samples, which need no command
             self._command(Command.ALLOCATE, begun)
             self._allocate(runs, begun, gives)
 
@@ -126,7 +125,7 @@ class WorkerRanks(Trainer):
     # The others
 
     def follow(self) -> RunOutcome:
-        """Do what the leader does until the run has ended; return how it ended."""
+        """Execute the leader's commands until the run has ended, and return its outcome."""
         while True:
             command, number = self._exchange_words(np.zeros(2))
             match Command(command):
@@ -163,13 +162,13 @@ class WorkerRanks(Trainer):
             self._caches[layer].append(chunk)
 
     def _allocate(self, runs: Sequence[Run], begun: int, gives: Sequence[Run] = ()) -> None:
-        """Give each rank with data its share of each batch of the same stream."""
+        """Change the samples on each rank with data, which gets its share of each batch of the same stream."""
         runs, gives = self._ranks.bcast((tuple(runs), tuple(gives)))
         super().allocate(runs, begun, gives)
         self._allocated = True
 
     def _tally(self) -> CorrectCount:
-        """Return the predictions of all ranks that have the classifier; right on the leader only."""
+        """Return the predictions of all ranks with the classifier; only the leader's result is complete."""
         own = super().tally()
         counts = np.array([own.correct, own.counted])
         with self._ranks.events.part_of(Activity.WITHIN):

@@ -1,7 +1,4 @@
-"""The page docs/combinations.md: what combines with what, as the rules of the strategies have it.
-
-``make combinations`` writes it anew.
-"""
+"""Writes the page docs/combinations.md with the combinations that the strategies allow (``make combinations``)."""
 
 from __future__ import annotations
 
@@ -68,7 +65,7 @@ class Combination(NamedTuple):
 
     @property
     def violation(self) -> Violation | None:
-        """The reason why there is no such run; ``None`` if there is one."""
+        """The reason why such a run is impossible, or ``None`` if it is possible."""
         return next(iter(violations(self.plan)), None)
 
 

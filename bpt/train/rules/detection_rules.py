@@ -1,4 +1,4 @@
-"""The rules of tests of detections: which settings of them are valid."""
+"""The rules for the settings of detection tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EVAL_TYPES = ("classification", "detection")
 
 
 def violations(plan: RunPlan) -> Iterator[Violation]:
-    """Yield why tests of ``plan`` cannot be evaluated as it says."""
+    """Yield the reasons why the detection tests of ``plan`` cannot be evaluated."""
     if plan.eval_type not in EVAL_TYPES:
         yield Violation(("eval_type",), f'eval_type is "{plan.eval_type}"; it must be {_words(EVAL_TYPES)}')
     if plan.ap_version not in AP_VERSIONS:
@@ -25,7 +25,7 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
 
 
 def violations_of_test(plan: RunPlan, test: LayerGraph) -> Iterator[Violation]:
-    """Yield why this net cannot be tested for its detections, if that is asked for."""
+    """Yield the reasons why this net cannot be tested for detections, if ``eval_type`` asks for that."""
     others = [edge.blob for edge in test.outputs if not is_evaluated(test, edge)]
     if plan.eval_type == "detection" and others:
         yield Violation(

@@ -1,4 +1,4 @@
-"""The rules of lost ranks: which settings of them are valid, and which have no effect."""
+"""The rules for the settings of fault tolerance: which are invalid, and which have no effect."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PARAM = "fault_param"
 
 
 def violations(plan: RunPlan) -> Iterator[Violation]:
-    """Yield why ``plan`` cannot continue without a rank as it says."""
+    """Yield the reasons why ``plan`` cannot continue without a lost rank."""
     fault = plan.parallel_param.fault_param
     for field in ("copies", "timeout", "spares", "memory_snapshot"):
         yield from check_range(fault, field, PARALLEL, PARAM, least=0)
@@ -29,10 +29,10 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
 
 
 def violations_of_spares(plan: RunPlan, ranks: int, tolerant: bool) -> Iterator[Violation]:
-    """Yield why ``spares`` of so many ranks cannot wait to take over.
+    """Yield the reasons why ``spares`` of the ``ranks`` cannot replace lost ranks.
 
     Args:
-        tolerant: whether the job outlives its ranks.
+        tolerant: whether the job survives the loss of a rank.
     """
     spares = plan.parallel_param.fault_param.spares
     field, stated = (PARALLEL, PARAM, "spares"), f"spares: {spares} of {ranks} ranks"
@@ -51,12 +51,12 @@ def violations_of_spares(plan: RunPlan, ranks: int, tolerant: bool) -> Iterator[
 
 
 def ignored_settings(plan: RunPlan) -> Iterator[IgnoredSetting]:
-    """Yield the settings of healing that have no effect, since nothing heals."""
+    """Yield the settings of healing that have no effect, because the run does not heal."""
     fault = plan.parallel_param.fault_param
     if plan.is_outer:
         for field in ("on_loss", "min_ranks", "copies", "copy_interval", "memory_snapshot", "spares"):
             if plan.given(PARALLEL, PARAM, field):
-                why = "with SGWU, AGWU and ASGD, which go on without a worker that is lost"
+                why = "with SGWU, AGWU and ASGD, which continue without a lost worker"
                 yield IgnoredSetting((PARALLEL, PARAM, field), why)
         return
     for field in ("min_ranks", "copies", "copy_interval", "spares"):

@@ -1,4 +1,4 @@
-"""Why no test output can decide what is kept, or when training ends: snapshot_best and early_stopping_param."""
+"""The rules for the test output that ``snapshot_best`` and ``early_stopping_param`` use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def field_of(plan: RunPlan) -> tuple[str, ...]:
 
 
 def violations(plan: RunPlan) -> Iterator[Violation]:
-    """Yield what is missing or contradictory, whatever the nets."""
+    """Yield missing and contradictory settings that do not depend on the nets."""
     param = plan.early_stopping_param
     yield from check_range(plan, "max_snapshots", least=0)
     if plan.stops_early:
@@ -36,7 +36,7 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
 
 
 def violations_of_net(plan: RunPlan, tests: Sequence[LayerGraph]) -> Iterator[Violation]:
-    """Yield why the test nets do not have the output."""
+    """Yield the reasons why the test nets do not have the output, or why it cannot be used."""
     if not plan.judged_by:
         return
     edge = judged(plan, tests)
@@ -50,7 +50,7 @@ def violations_of_net(plan: RunPlan, tests: Sequence[LayerGraph]) -> Iterator[Vi
 
 
 def judged(plan: RunPlan, tests: Sequence[LayerGraph]) -> Edge | None:
-    """Return the output, of the first test net that has it; ``None`` if none has."""
+    """Return the output of the first test net that has it, or ``None`` if no test net has it."""
     return next((edge for test in tests for edge in test.outputs if edge.blob == plan.judged_by), None)
 
 

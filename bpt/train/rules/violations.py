@@ -1,7 +1,7 @@
-"""All reasons why a plan cannot be carried out, and all that is set in it for nothing.
+"""All reasons why a plan cannot run, and all settings in it without effect.
 
-The rules of exchanges, balances, pipelines, the outer layer, the inner layer and the optimizer stand in their rooms;
-here are the numbers of the loop, and what the ranks that there are must be.
+The rules of exchanges, balances, pipelines, the outer layer, the inner layer and the optimizer are in their own
+packages. This module collects them, and adds the rules for the numbers of the training loop and for the ranks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from bpt.train.rules import detection_rules, fault_rules, test_output_rules
 
 
 def violations(plan: RunPlan) -> list[Violation]:
-    """Return why ``plan`` cannot run, whatever its nets, ranks and devices; no file is looked at."""
+    """Return the reasons why ``plan`` cannot run that do not depend on nets, ranks, devices or files."""
     return [
         *_loop(plan),
         *detection_rules.violations(plan),
@@ -75,20 +75,20 @@ def _topology(plan: RunPlan) -> Iterator[Violation]:
 
 
 def violations_here(plan: RunPlan) -> list[Violation]:
-    """Return why this machine cannot write the snapshots of ``plan``; folders are looked at."""
+    """Return the reasons why this machine cannot write the snapshots of ``plan``; this checks the folders."""
     return list(state.violations(plan))
 
 
 def violations_in_step(plan: RunPlan) -> list[Violation]:
-    """Return the violations of a run in step, the only kind except for ``bpt train`` and ``bpt simulate``."""
+    """Return the violations of a synchronous run, the only kind except in ``bpt train`` and ``bpt simulate``."""
     return [*outer_rules.violations_in_step(plan), *violations(plan)]
 
 
 def violations_of_ranks(plan: RunPlan, ranks: int, on_gpu: bool = False) -> list[Violation]:
-    """Return why so many ranks cannot run ``plan``.
+    """Return the reasons why ``ranks`` ranks cannot run ``plan``.
 
     Args:
-        on_gpu: this rank computes on one.
+        on_gpu: whether this rank computes on a GPU.
     """
     found = list(compute_rules.violations_on_gpu(plan)) if on_gpu else []
     if plan.is_outer:
@@ -102,11 +102,11 @@ def violations_of_ranks(plan: RunPlan, ranks: int, on_gpu: bool = False) -> list
 def violations_of_net(
     plan: RunPlan, graph: LayerGraph, tests: Sequence[LayerGraph] = (), ranks: int = 2
 ) -> list[Violation]:
-    """Return why so many ranks cannot run ``plan`` with these nets.
+    """Return the reasons why ``ranks`` ranks cannot run ``plan`` with these nets.
 
     Args:
-        graph: of the net that is trained, or of one that is only tested.
-        tests: of the nets that are tested beside it.
+        graph: the graph of the training net, or of a net that is only tested.
+        tests: the graphs of the training net's test nets.
     """
     parallel = plan.parallel_param
     found = list(test_output_rules.violations_of_net(plan, tests)) if graph.phase == pb.TRAIN else []
@@ -130,8 +130,8 @@ def ignored_settings(plan: RunPlan, on_gpu: bool = False, graph: LayerGraph | No
     """Return the settings that have no effect.
 
     Args:
-        on_gpu: this rank computes on one.
-        graph: of the training net, if its layers are to be looked at, too.
+        on_gpu: whether this rank computes on a GPU.
+        graph: the graph of the training net, if its layers should be checked, too.
     """
     found = [
         *exchange_rules.ignored_settings(plan),
@@ -145,7 +145,7 @@ def ignored_settings(plan: RunPlan, on_gpu: bool = False, graph: LayerGraph | No
         *(pipeline_rules.ignored_settings_of_net(plan, graph) if graph else ()),
     ]
     if plan.given("layer_wise_reduce"):
-        why = ": gradients travel while backward goes on; see parallel_param"
+        why = ": gradients travel during backward; see parallel_param"
         found.append(IgnoredSetting(("layer_wise_reduce",), why, f"layer_wise_reduce has no effect{why}"))
     found += unused_settings.ignored_settings(plan.optim)
     for field, reason in fork_fields.NO_EFFECT["SolverParameter"].items():

@@ -18,15 +18,15 @@ LOG = logging.getLogger("bpt")
 def make_grid(
     plan: RunPlan, graph: LayerGraph, world: Communicator, tests: Sequence[LayerGraph] = (), on_gpu: bool = False
 ) -> ProcessGrid:
-    """Return the ranks of ``world`` as ``parallel_param`` wants them; a collective call.
+    """Arrange the ranks of ``world`` in the grid of ``parallel_param``; a collective call.
 
     Args:
-        graph: of the net of the run.
-        tests: of its test nets.
-        on_gpu: this rank computes on one.
+        graph: the graph of the run's net.
+        tests: the graphs of its test nets.
+        on_gpu: whether this rank computes on a GPU.
 
     Raises:
-        PrototxtError: the ranks cannot be arranged so, or a net cannot be divided.
+        PrototxtError: the ranks do not form such a grid, or a net cannot be divided.
     """
     refuse(plan, violations_of_ranks(plan, world.size, on_gpu))
     grid = ProcessGrid.make(world, plan.parallel_param.num_stages, plan.parallel_param.num_shards)

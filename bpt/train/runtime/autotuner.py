@@ -1,4 +1,4 @@
-"""Autotuner: tries out memory layout, inner layer and chunks of gradients in the first iterations of a run."""
+"""Autotuner: chooses memory layout, inner engine and chunks of gradients by trials in a run's first iterations."""
 
 from __future__ import annotations
 
@@ -15,21 +15,19 @@ from bpt.train.runtime.tuned_settings import TunedSetting
 
 LOG = logging.getLogger("bpt")
 
-WARM_UP = 2  # iterations at the start of a run that do not count: threads, memory and kernels are made ready
+WARM_UP = 2  # iterations at the start of a run that do not count: they start threads, and prepare memory and kernels
 
 
 class Autotuner:
-    """Times iterations until all choices are settled; every trial is an iteration of training.
-
-    Nothing is computed twice.
+    """Times iterations until all choices are final; every trial is an iteration of training, so no work is lost.
 
     Args:
-        engine_settings: the memory layout, then the inner layer: each is tried with what has won before.
-        chunks: tried last.
-        balancer: divides batches anew when all choices are settled; ``None``: it is not done.
+        engine_settings: the memory layout, then the inner engine; the second is tried with the best of the first.
+        chunks: the chunks of gradients, which are tried last.
+        balancer: divides batches again when all choices are final; ``None``: no one does.
 
     Attributes:
-        engine_settings, chunks: see above.
+        engine_settings, chunks: the arguments of these names.
     """
 
     def __init__(
@@ -48,17 +46,17 @@ class Autotuner:
 
     @property
     def settled(self) -> bool:
-        """Whether nothing is left to try."""
+        """Whether all trials are finished."""
         return all(engine.settled for engine in self.engine_settings) and self.chunks.settled
 
     @property
     def engines(self) -> tuple[int, ...]:
-        """The memory layout and the inner engine that are used from now on."""
+        """The current memory layout and inner engine."""
         return tuple(engine.settle() for engine in self.engine_settings)
 
     @property
     def settings(self) -> tuple[TunedSetting | Chunks | DynamicLoadBalancer, ...]:
-        """All settings, which a TrainState names."""
+        """All settings with a choice that a TrainState stores."""
         return (*self.engine_settings, self.chunks, *([self._balancer] if self._balancer else []))
 
     def start(self) -> None:
@@ -66,7 +64,7 @@ class Autotuner:
         self._start = time.perf_counter()
 
     def end(self, done: int) -> bool:
-        """End an iteration; return whether this settled the last trial. A collective call.
+        """End an iteration; return whether this finished the last trial. A collective call.
 
         Args:
             done: the number of iterations done.
@@ -79,14 +77,14 @@ class Autotuner:
         seconds = time.perf_counter() - self._start
         self._iterations += 1
         trying = next((engine for engine in self.engine_settings if not engine.settled), None)
-        if trying is not None:  # it has a warm-up of its own
+        if trying is not None:  # each setting has its own warm-up
             trying.record(seconds)
         elif self._iterations > WARM_UP:
             self.chunks.record(seconds)
         return self.settled
 
     def finish(self) -> None:
-        """Report at the end of training what has not been found out."""
+        """Report unfinished trials at the end of training."""
         if not self.chunks.settled:
             LOG.warning(
                 "Chunks: training has ended before the search: nothing is chosen, or kept in a file. A run that goes "

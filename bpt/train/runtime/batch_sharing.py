@@ -1,4 +1,4 @@
-"""BatchSharing: which samples of a batch each rank has."""
+"""BatchSharing: the division of batches into the shares of ranks."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from bpt.system.comm.grid import ProcessGrid
 
 @dataclass(frozen=True)
 class ReplicaShare:
-    """The share that one process trains in place of one of many ranks.
+    """The share that a single process trains instead of one of many ranks.
 
     Attributes:
-        share: of a batch that the text says has so many samples.
-        ranks, keeps_batches, unweighted: of all these ranks; see PassContext.
+        share: the share of a batch, for the batch size in the text.
+        ranks, keeps_batches, unweighted: properties of all these ranks (see PassContext).
     """
 
     share: Callable[[int], Share]
@@ -40,10 +40,10 @@ class BatchSharing:
     """The division of batches over the ranks.
 
     Args:
-        param, staging, replica_share: see Parallel.
+        param, staging, replica_share: as in Parallel.
 
     Attributes:
-        grid, balance, batch_factor, keeps_batches: see Parallel.
+        grid, balance, batch_factor, keeps_batches: as in Parallel.
         samples: the ranks that have samples, and run all layers except the model-parallel ones.
     """
 
@@ -69,31 +69,31 @@ class BatchSharing:
         self._replica_share = replica_share
         self._group = grid.shards if peer else 1  # ranks of a replica that have samples
         self._rank = grid.replica * self._group + (grid.shard if peer else 0)  # a slave counts as its master
-        self._shares: dict[tuple[int, int], tuple[Share, ...]] = {}  # by samples and phase, see ``shares``
+        self._shares: dict[tuple[int, int], tuple[Share, ...]] = {}  # by samples and phase
 
     @property
     def has_outputs(self) -> bool:
-        """Whether this rank runs the layers that make the net's outputs; a slave does not."""
+        """Whether this rank runs the layers with the net's outputs; a slave does not."""
         return self._group == self.grid.shards or self.grid.shard == 0
 
     @property
     def ranks_with_samples(self) -> tuple[int, ...]:
-        """The ranks that share a batch and run this one's layers, by their number in the world."""
+        """The ranks that share a batch and run the same layers as this one, by their number in the world."""
         grid = self.grid
         first = range(grid.stage * grid.shards, grid.world.size, grid.stages * grid.shards)
         return tuple(rank + shard for rank in first for shard in range(self._group))
 
     @property
     def unweighted(self) -> bool:
-        """Whether each rank's mean counts alike, as PassContext defines it."""
+        """Whether the means of all ranks have the same weight, as PassContext defines it."""
         if self._replica_share:
             return self._replica_share.unweighted
         return self._param.balance_param.normalizer == pb.BalanceParameter.UNIFORM
 
     def shares(self, samples: int, phase: int = pb.TRAIN) -> tuple[Share, ...]:
-        """Return the shares of the ranks that have samples, of a batch whose text says ``samples``.
+        """Return the shares of all ranks with samples, for the batch size ``samples`` in the text.
 
-        A test has the text's batch, as in Caffe, and no limits of memory.
+        As in Caffe, a test has the text's batch; and no limits of memory apply.
         """
         if self._replica_share and phase == pb.TRAIN:
             return (self._replica_share.share(samples),)
@@ -105,12 +105,12 @@ class BatchSharing:
         return self._shares[samples, phase]
 
     def shares_of_replica(self, phase: int, samples: int) -> tuple[Share, ...]:
-        """Return the shares of the ranks of this replica, which have slices of the same layers."""
+        """Return the shares of this replica's ranks, which have slices of the same layers."""
         first = self.grid.replica * self._group
         return self.shares(samples, phase)[first : first + self._group]
 
     def weight_of(self, graph: LayerGraph, replicas: Sequence[int]) -> float:
-        """Return the part of a batch that these replicas train, or their part of the ranks where ranks count alike."""
+        """Return the fraction of a batch, or of the ranks if all ranks have the same weight, in these replicas."""
         counts = [share.count for share in self.shares(batch_of(graph))]
         if self.unweighted or not any(counts):
             counts = [1] * len(counts)
@@ -122,7 +122,7 @@ class BatchSharing:
         return next((rank for rank, share in enumerate(self.shares(batch_of(graph))) if share.count), 0)
 
     def reshare(self, nets: Iterable[Net]) -> None:
-        """Give all layers the shares of a balance that has changed, between iterations; drop the data read ahead."""
+        """Give all layers the shares of a changed balance, between iterations, and drop prefetched data."""
         self._shares.clear()
         for net in nets:
             factor = self.batch_factor if net.graph.phase == pb.TRAIN else 1
@@ -130,7 +130,7 @@ class BatchSharing:
                 layer.share = net.context.split(layer.share.total // factor)
 
     def context(self, seed: int, phase: int = pb.TRAIN, precision: Precision = FLOAT32) -> PassContext:
-        """Return what the layers of nets in ``phase`` need to know of the run."""
+        """Return the context of passes for the layers of nets in ``phase``."""
         return PassContext(
             seed=seed,
             precision=precision,

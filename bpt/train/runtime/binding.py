@@ -1,4 +1,4 @@
-"""``bind``: makes a Runtime of a plan, on the ranks and the device that there are."""
+"""``bind``: makes a Runtime from a plan, on the available ranks and device."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ def bind(
     """Return the run that ``plan`` describes, on the ranks of ``world``; a collective call.
 
     Args:
-        state: whole, on all ranks: what the run continues from; by default it starts anew, by the net's fillers.
-        world: the ranks that train together, or the group that they are of; by default this one is alone.
+        state: the whole state from which the run continues, on all ranks; by default the net's fillers start a new run.
+        world: the ranks that train together, or their group; by default this rank is alone.
 
     Raises:
-        UserError: the plan cannot be run; it says where and why.
+        UserError: the plan cannot run; the message says where and why.
         FileError: the state to resume is missing, damaged, of another kind, or of another net.
     """
     group = world if isinstance(world, RankGroup) else RankGroup.all_of(world or SerialCommunicator())
@@ -77,7 +77,7 @@ def bind(
 
 @contextmanager
 def _closed_after_failure() -> Iterator[CleanupStack]:
-    """Provide a stack of what to close, and close it if something fails inside."""
+    """Provide a CleanupStack, and close it if the block fails."""
     cleanup = CleanupStack()
     try:
         yield cleanup
@@ -166,10 +166,10 @@ def _built_nets(
     filled: bool,
     cleanup: CleanupStack,
 ) -> RunNets:
-    """Return the nets of these graphs, with what runs them.
+    """Return the nets of these graphs, with their operators.
 
     Args:
-        filled: fill the parameters.
+        filled: whether to fill the parameters.
     """
     graph, *test_graphs = graphs
     train = builder.build("training net from", plan.train, graph, filled=filled)
@@ -190,7 +190,7 @@ def _built_nets(
 
 
 def _check_data(nets: RunNets, parallel: Parallel) -> None:
-    """Check that all ranks read the same data, whose layers report to the events of this rank; a collective call."""
+    """Check that all ranks read the same data, and connect data layers to this rank's events; a collective call."""
     world = parallel.grid.world
     if parallel.batches.has_outputs:
         check_same(parallel.batches.samples, data_facts(nets.by_name))
@@ -202,7 +202,7 @@ def _check_data(nets: RunNets, parallel: Parallel) -> None:
 
 
 def _load_weights(plan: RunPlan, nets: RunNets, options: TrainOptions) -> None:
-    """Load the plan's ``weights``; a test net may have layers of its own."""
+    """Load the plan's ``weights`` into all nets, because a test net may have other layers."""
     for path in snapshot.weight_files(plan.weights, plan.path):
         options.log.info("Finetuning from %s", path)
         for net in nets.by_name.values():
@@ -212,7 +212,7 @@ def _load_weights(plan: RunPlan, nets: RunNets, options: TrainOptions) -> None:
 def _made_exchange(
     parallel: Parallel, operator: Operator, progress: RunProgress, rule: UpdateRule, cleanup: CleanupStack
 ) -> Exchange:
-    """Return what sums the gradients that ``operator`` makes; a collective call."""
+    """Return the exchange that sums the gradients of ``operator``; a collective call."""
     exchange = parallel.exchange(operator.net, operator.segments, operator.device)
     exchange.follow(TrainingProgress(lambda: progress.iteration, rule.optimizer_state))
     cleanup.add(exchange.close)
@@ -222,7 +222,7 @@ def _made_exchange(
 def _made_tuner(
     plan: RunPlan, parallel: Parallel, nets: RunNets, exchange: Exchange, device: torch.device, cleanup: CleanupStack
 ) -> Autotuner:
-    """Return what tries out settings in the first iterations; a collective call."""
+    """Return the autotuner of the run; a collective call."""
     world, operators = parallel.grid.world, nets.operators
     engines = MemoryFormatSetting(plan.engine, operators, world), Inner(plan.parallel_param, operators, world)
     chunks = Chunks(parallel, operators[0], exchange, plan, fixed=plan.debug_info)

@@ -1,4 +1,4 @@
-"""Builds the nets of a solver, each with the operator that runs it."""
+"""Builds the nets of a solver, each with its operator."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from bpt.train.runtime.train_options import DEFAULT_OPTIONS, MakeOperator, Train
 
 
 class Built(NamedTuple):
-    """A net that is ready to run."""
+    """A net with its operator, ready to run."""
 
     plan: NetPlan
     operator: Operator
@@ -61,11 +61,11 @@ class Builder:
     """Builds the nets of one run.
 
     Args:
-        seed: of everything random.
-        precision: of all nets.
-        parallel: which part of a net this rank gets, and what runs it.
-        observable: cut nets into one segment a layer.
-        options: the device, the log, and what makes the operators instead of ``parallel``.
+        seed: the seed of all random numbers.
+        precision: the precision of all nets.
+        parallel: decides the part of a net on this rank, and its operator.
+        observable: whether to cut nets into one segment for each layer.
+        options: the device, the log, and a maker of operators that replaces ``parallel``.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Builder:
         self._device = options.device
         contexts = (parallel.batches.context(seed, phase, precision) for phase in (pb.TRAIN, pb.TEST))
         self._contexts = dict(zip((int(pb.TRAIN), int(pb.TEST)), contexts, strict=True))
-        # Of test nets whose batches stay whole: each rank tests them.
+        # For test nets whose batches stay whole, which each rank tests.
         self._alone = PassContext(seed, precision)
         self._parallel = parallel
         self._observable = observable
@@ -96,14 +96,14 @@ class Builder:
         make_operator: MakeOperator | None = None,
         filled: bool = True,
     ) -> Built:
-        """Return the net of ``plan``, whose graph is ``graph``; ``shared`` and ``filled`` are as for Net.
+        """Return the net of ``plan``, whose graph is ``graph``; ``shared`` and ``filled`` are as in Net.
 
         Args:
-            make_operator: of this net, instead of that of all.
+            make_operator: maker of this net's operator, instead of the common one.
         """
         self._log.info("Creating %s %s", what, plan.described_by)
         for note in plan.source.notes:
-            if note not in self._logged:  # of a text that is read for several nets
+            if note not in self._logged:  # several nets may read the same text
                 self._log.info("%s", note)
         self._logged.update(plan.source.notes)
         part = self._parallel.parts(graph)[self._parallel.grid.in_replica.rank]

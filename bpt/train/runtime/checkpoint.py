@@ -1,4 +1,4 @@
-"""Checkpoint: what of a run's state goes into a snapshot, on disk or in memory, and comes back from one."""
+"""Checkpoint: writes a run's state to snapshots, on disk or in memory, and reads it back."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class Checkpoint:
     Attributes:
         plan: the run.
         net: the net that is trained.
-        rule: updates it.
-        parallel: which rank holds what.
-        tuned: what may not be tried out any more when a state is written.
-        run: tells this start of training from all others; the same on all ranks.
-        written: the snapshots of this run that are there, oldest first; of the rank that writes, if old ones go.
+        rule: the update rule.
+        parallel: the division of the net among the ranks.
+        tuned: the settings whose trials must be finished before a state is written.
+        run: identifies this start of training, on all ranks alike.
+        written: the existing snapshots of this run, oldest first, on the rank that writes, if old ones are removed.
     """
 
     plan: RunPlan
@@ -57,14 +57,14 @@ class Checkpoint:
     _recorded: bool = False
 
     def go_on(self, state: TrainState) -> None:
-        """Continue the run of ``state``: its snapshots are known, and old ones are still removed."""
+        """Continue the run of ``state``, whose snapshots still count as old ones to remove."""
         if state.run not in ("", self.run):
             writes = self.plan.max_snapshots and not self.parallel.grid.world.rank
             self.written = snapshot.of_run(self.plan.snapshot_prefix, state.run, state.iteration) if writes else []
             self.run = state.run
 
     def settle(self, iteration: int) -> None:
-        """Settle all trials, so that this run and the one that resumes it round alike; a collective call."""
+        """Finish all trials, so that this run and the one that resumes it round alike; a collective call."""
         if self.plan.on_nan == pb.SolverParameter.STOP:
             check_weights(iteration, self.net, self.parallel.grid.world)
         for tuned in self.tuned:
@@ -72,14 +72,14 @@ class Checkpoint:
         self.parallel.parameters.agree(self.net)
 
     def is_due_in_memory(self, iteration: int) -> bool:
-        """Return whether a snapshot is to be written in memory after so many iterations."""
+        """Return whether a snapshot in memory is due after ``iteration`` iterations."""
         every = self.plan.parallel_param.fault_param.memory_snapshot
         return every > 0 and iteration % every == 0 and self._has_room
 
     def write_in_memory(self, state: TrainState) -> None:
-        """Write a snapshot in the memory of the first rank's host, in place of an older one, as ``write`` does.
+        """Write a snapshot in the memory of the first rank's host as ``write`` does, and replace an older one.
 
-        Where there is no room for it, a warning says so, once, and the run goes on without.
+        If there is not enough memory for it, bpt warns once, and the run continues without snapshots in memory.
         """
         world = self.parallel.grid.world
         make = partial(in_memory.make_room, self.plan.snapshot_prefix)
@@ -94,7 +94,7 @@ class Checkpoint:
                 in_memory.remove_older(path)
         except WriteError as error:
             self._has_room = False
-            LOG.warning("memory_snapshot: %s; the run goes on without snapshots in memory", error)
+            LOG.warning("memory_snapshot: %s; the run continues without snapshots in memory", error)
 
     def forget_in_memory(self) -> None:
         """Remove the snapshot in memory: a newer one is on disk, or the run has ended."""
@@ -105,12 +105,12 @@ class Checkpoint:
         """Write a snapshot under ``snapshot_prefix``; return the path of its solver state. A collective call.
 
         Args:
-            state: what this rank holds, with the memory layout settled; its tensors are the net's and the rule's.
-            name: behind the prefix; by default ``iter_`` and the iterations done.
-            average: also write the average of the weights, into a file of its own.
+            state: this rank's state, with a final memory layout; its tensors are those of the net and the rule.
+            name: the name after the prefix; by default ``iter_`` and the number of iterations.
+            average: whether to also write the average of the weights to a separate file.
 
         Raises:
-            WriteError: a file could not be written; what stood there before is intact. All ranks raise it.
+            WriteError: a file could not be written; the previous file is intact. All ranks raise it.
         """
         saved = pb.SolverState(
             iter=state.iteration,
@@ -159,7 +159,7 @@ class Checkpoint:
         def take_part() -> str:
             try:
                 return "" if grid.replica else write()
-            finally:  # of what the first rank has not read, when it has failed, the others wait to be rid
+            finally:  # if the first rank has failed, the others must drop the data that it has not read
                 drain(memory)
 
         path = outcome_of_first(grid.world, take_part)
@@ -181,14 +181,14 @@ class Checkpoint:
             LOG.warning("How images are prepared is not recorded beside the snapshots: %s", error)
 
     def read(self, path: str, state: TrainState) -> TrainState:
-        """Return what this rank holds of the snapshot with the solver state at ``path``. A collective call.
+        """Return this rank's part of the snapshot with the solver state at ``path``. A collective call.
 
         Args:
-            state: as it is now. Its seed stays; its tensors, the net's and the rule's own, take the file's values.
+            state: the current state. Its seed stays; its tensors, those of the net and the rule, get the file's values.
 
         Raises:
-            FileError: a file is missing, damaged, of another kind, or of another net, or the weights are not those that
-                the state was written with.
+            FileError: a file is missing, damaged, of another kind, or of another net, or the weights do not belong to
+                the state.
             UserError: ranks have different files of this name.
         """
         LOG.info("Resuming from %s", path)
@@ -203,7 +203,7 @@ class Checkpoint:
         if saved.HasField("random_seed") and saved.random_seed != state.seed:
             LOG.warning(
                 "the snapshot was made with random_seed %d, this run has %d: data order, augmentation and dropout "
-                "go on with other random numbers",
+                "continue with other random numbers",
                 saved.random_seed,
                 state.seed,
             )
@@ -231,9 +231,9 @@ class Checkpoint:
 
 
 def _forgotten(plan: RunPlan) -> str:
-    """Return in words what becomes of the memory of an exchange whose ranks have changed."""
+    """Return words for the effect of changed ranks on the memory of an exchange."""
     if plan.parallel_param.exchange == pb.ParallelParameter.LOCAL:
-        return "all of these go on from the average of those' weights"
+        return "all of these continue from the average of those' weights"
     return "what each of them had left out of its gradients is not known here, and residuals begin anew"
 
 

@@ -9,13 +9,13 @@ T = TypeVar("T", bound="Closeable")
 
 
 class CleanupStack:
-    """Closes its entries once each, the last first."""
+    """Closes each of its entries once, the last one first."""
 
     def __init__(self) -> None:
         self._left: list[Callable[[bool], object]] = []
 
     def add(self, close: Callable[[bool], object]) -> None:
-        """Add a callback that gets whether something has failed; if nothing has, it may be a collective call."""
+        """Add a callback whose argument says if something has failed; if not, it may make collective calls."""
         self._left.append(close)
 
     def add_own(self, close: Callable[[], object]) -> None:
@@ -26,7 +26,7 @@ class CleanupStack:
         """Close all entries; a collective call, unless something ``failed``.
 
         Raises:
-            Exception: what closing raised first; the rest is then closed as after a failure.
+            Exception: the first error of a callback; the rest is then closed as after a failure.
         """
         while self._left:
             try:
@@ -37,7 +37,7 @@ class CleanupStack:
 
 
 class Closeable:
-    """A context manager that is closed at the end of its ``with`` block, after a failure too."""
+    """A context manager whose ``with`` block ends with ``close``, even after a failure."""
 
     def __enter__(self: T) -> T:
         return self

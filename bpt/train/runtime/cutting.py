@@ -12,7 +12,7 @@ from bpt.graph.stages import borders
 from bpt.graph.staging import Staging
 from bpt.parallel.model_parallel import model_parallel
 
-SEGMENT = 2**20  # parameters whose gradients are worth an exchange of their own while backward goes on
+SEGMENT = 2**20  # parameters from which a separate exchange during backward is worthwhile
 
 
 def segments_of(
@@ -26,10 +26,10 @@ def segments_of(
     """Return how a net is cut: between stages, at split layers and, to ``overlap`` the exchange, by parameters.
 
     Args:
-        param: how many shards there are.
-        staging: which stage runs which layers; ``None``: there are no stages.
-        chunks: their numbers of trained layers, from the top down; instead of enough parameters.
-        size: what enough is.
+        param: has the number of shards.
+        staging: the stage of each layer; ``None``: there are no stages.
+        chunks: numbers of trained layers of each segment, from the top down, instead of a number of parameters.
+        size: number of parameters of a segment.
     """
     scheme, stages = param.fc_param.scheme, staging.stages(graph) if staging else ()
     starts = borders(stages) if stages else {0}
@@ -49,7 +49,7 @@ def gathered(graph: LayerGraph, staging: Staging | None) -> frozenset[int]:
 
 
 def last_segments(graph: LayerGraph, segments: Sequence[Segment]) -> dict[int, int]:
-    """Return Param.index of each own parameter → the segment that finishes its gradient, the first that uses it."""
+    """Return the segment that completes each parameter's gradient, the first that uses it, by Param.index."""
     segment_of = {layer: s.index for s in segments for layer in range(s.start, s.end)}
     first: dict[int, int] = {}
     for param in graph.params:

@@ -1,6 +1,6 @@
-"""Divergence: a run whose loss or weights are NaN or infinite ends, and says where numbers ceased to be finite.
+"""Divergence: a run ends if its loss or weights are NaN or infinite, and reports the first layer that is not finite.
 
-Caffe trains on, and writes snapshots of what nobody can use; ``on_nan: GO_ON`` does so, too.
+Caffe continues, and writes useless snapshots; ``on_nan: GO_ON`` does the same.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Look = Callable[[], object]
 
 
 class NonFinitePlace(NamedTuple):
-    """The place where a number that is not finite was found; the first in the order of layers is the least.
+    """A blob or weight with a non-finite number; places are ordered by layer.
 
     Attributes:
-        layer: its index in the graph.
-        words: what it is.
-        drawn: whether the layer has no bottoms, so that the data are to blame.
+        layer: the index of its layer in the graph.
+        words: its description.
+        drawn: whether the layer has no bottoms, so that the data are the cause.
     """
 
     layer: int
@@ -39,12 +39,12 @@ class NonFinitePlace(NamedTuple):
 
 
 def check_loss(loss: float, iteration: int, optim: OptimSpec, net: Net, world: Communicator, again: Look) -> None:
-    """Raise a DivergedError unless ``loss``, of all ranks, is finite; then a collective call.
+    """Raise a DivergedError if ``loss``, which is that of all ranks, is not finite; then this is a collective call.
 
     Args:
-        iteration: whose loss it is; it has not changed the weights.
-        optim: what the remedy is about.
-        again: runs the training net forward as that iteration did.
+        iteration: the iteration with this loss, which has not changed the weights.
+        optim: the settings that the remedy names.
+        again: function that runs the training net forward as the iteration did.
     """
     if math.isfinite(loss):
         return
@@ -54,7 +54,7 @@ def check_loss(loss: float, iteration: int, optim: OptimSpec, net: Net, world: C
             again()
         found, why = _first(world, min(seen, default=None)), "though its bottoms and weights are"
     if found is None:
-        where = "all blobs and weights are finite when they are looked at again"
+        where = "all blobs and weights are finite when they are checked again"
     elif found.drawn:
         where = f"{found.words} is not finite: it is the data"
     else:
@@ -72,7 +72,7 @@ def _lower_rate(optim: OptimSpec, iteration: int) -> str:
 
 
 def check_late_loss(loss: float, iteration: int, optim: OptimSpec) -> None:
-    """Raise a DivergedError unless ``loss``, which was read after later iterations had begun, is finite."""
+    """Raise a DivergedError if ``loss``, which was read after later iterations had begun, is not finite."""
     if math.isfinite(loss):
         return
     raise DivergedError(
@@ -83,7 +83,7 @@ def check_late_loss(loss: float, iteration: int, optim: OptimSpec) -> None:
 
 
 def check_weights(iteration: int, net: Net, world: Communicator) -> None:
-    """Raise a DivergedError unless all weights to be written are finite; a collective call."""
+    """Raise a DivergedError if a weight to be written is not finite; a collective call."""
     found = _first(world, _of_weights(net))
     if found is not None:
         raise DivergedError(
@@ -108,7 +108,7 @@ def _of_weights(net: Net) -> NonFinitePlace | None:
 
 @contextmanager
 def _watched(net: Net) -> Iterator[list[NonFinitePlace]]:
-    """Yield the places where layers produce numbers that are not finite, of all passes inside."""
+    """Yield a list that gets the places of non-finite tops in all passes of the block."""
     seen: list[NonFinitePlace] = []
 
     def check_tops(index: int, layer: nn.Module, bottoms: Any, made: Any) -> None:

@@ -20,12 +20,12 @@ class FlightLog:
 
     Args:
         world: all ranks of the run.
-        prefix: of snapshots.
-        flight: this rank's.
+        prefix: the prefix of snapshots.
+        flight: this rank's flight recorder.
 
     Attributes:
-        flight: what is written.
-        standings: where the ranks are; ``None``: it is not known.
+        flight: the recorder whose content is written.
+        standings: the positions of all ranks; ``None``: they are unknown.
     """
 
     def __init__(self, world: Communicator, prefix: str, flight: FlightRecorder) -> None:
@@ -40,14 +40,14 @@ class FlightLog:
 
     @classmethod
     def of(cls, world: Communicator, prefix: str) -> FlightLog | None:
-        """Return the flight log of this rank of ``world``; ``None`` without a flight recorder."""
+        """Return the flight log of this rank of ``world``, or ``None`` without a flight recorder."""
         flight = world.events.flight
         return cls(world, prefix, flight) if flight else None
 
     def failed(self, error: BaseException) -> None:
-        """Write after a run has failed, unless the user caused or ended it, or it has diverged.
+        """Write the file after a run has failed, unless the user caused or ended this, or the run has diverged.
 
-        Of ranks that only follow another one's loss the first says where.
+        Of the ranks that fail only because another rank was lost, the first one reports the file.
         """
         is_expected = isinstance(error, (UserError, DivergedError)) or not isinstance(error, Exception)
         if self.flight.iteration < 0 or is_expected:
@@ -60,13 +60,13 @@ class FlightLog:
         """Write the file; an older one is replaced.
 
         Args:
-            why: what has failed.
-            announce: say where on standard error, in one line. A file that cannot be written anywhere is not reported:
-                the failure itself matters more.
+            why: the failure.
+            announce: whether to report the path in one line on standard error. If the file cannot be written anywhere,
+                that is not reported, because the failure itself is more important.
         """
         if self.standings is not None:
             self.standings.put(self.flight.position)
-        text = "".join(f"{line}\n" for line in self._lines(why))  # whole: this rank may be killed at any moment
+        text = "".join(f"{line}\n" for line in self._lines(why))  # one write: this rank may be killed any time
         for path in self._paths:
             try:
                 Path(path).write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Half precision in a run: whether the devices of all ranks can, and, under AUTO, which layers are faster by it."""
+"""Half precision in a run: whether all ranks' devices support it and, under AUTO, which layers are faster with it."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from bpt.train.runtime.net_on_device import make_net
 
 LOG = logging.getLogger("bpt")
 
-MARGIN = 0.9  # of its time in single precision: a layer alone among others has its blobs cast besides
-TRIALS = 3  # the fastest counts, since what others do to the machine only adds to a time
-NAMES = ("name", "bottom", "top", "param", "include", "exclude", "blobs")  # fields that say nothing of what it computes
+MARGIN = 0.9  # largest ratio of times that selects half precision, because casts of blobs between layers take time, too
+TRIALS = 3  # measurements, of which the fastest counts, because other programs only add to a time
+NAMES = ("name", "bottom", "top", "param", "include", "exclude", "blobs")  # fields without effect on the computation
 
 Seconds = tuple[float, float]
 """Seconds of a layer's forward and backward, in single and in half precision."""
@@ -40,12 +40,11 @@ Seconds = tuple[float, float]
 def precision_here(plan: RunPlan, world: Communicator, device: torch.device, log: logging.Logger = LOG) -> Precision:
     """Return the precision of the ranks of ``world``; a collective call.
 
-    AUTO is FLOAT32 where one of them does not support bfloat16.
-
-    So is what only the net's text asks for, where a rank cannot: that text has been written for a GPU.
+    AUTO is FLOAT32 if a rank does not support bfloat16. If only the net's text asks for a precision that a rank does
+    not support, it is FLOAT32, too, because such a text was written for a GPU.
 
     Raises:
-        PrototxtError: a rank has no instruction for what the solver's text asks for, or wrong kernels.
+        PrototxtError: a rank has no instructions, or wrong kernels, for the precision in the solver's text.
     """
     precision = plan.precision
     why = _why_not(precision, world, device)
@@ -61,7 +60,7 @@ def precision_here(plan: RunPlan, world: Communicator, device: torch.device, log
 
 
 def _why_not(precision: Precision, world: Communicator, device: torch.device) -> str:
-    """Return why a rank of ``world`` cannot compute in the precision; empty if all can. A collective call."""
+    """Return the reason why a rank of ``world`` cannot compute in the precision, or "". A collective call."""
     if precision.half is None:
         return ""
     answers = world.allgather((world.host, without_half(device, precision.half)))
@@ -80,12 +79,12 @@ def net_in(
     """Return the net of ``graph`` on ``device``, outside of a run, in the named precision; a collective call.
 
     Args:
-        context: of the net, but for its precision.
-        world: the ranks that choose together, under AUTO; by default this one is alone.
+        context: the context of the net, except its precision.
+        world: the ranks that choose together under AUTO; by default this rank is alone.
 
     Raises:
-        UserError: there is no such precision, or a rank cannot compute in it.
-        RunError: the device has not enough memory.
+        UserError: the precision is unknown, or a rank cannot compute in it.
+        RunError: the device does not have enough memory.
     """
     if precision not in PRECISIONS:
         raise UserError(f'precision "{precision}" is none of {", ".join(PRECISIONS)}')
@@ -101,11 +100,11 @@ def net_in(
 
 
 class HalfLayers:
-    """The layers that compute in half precision: all that can, or under AUTO those that it makes faster.
+    """The layers that compute in half precision: all that can or, under AUTO, those that are faster with it.
 
     Args:
-        nets: the one that is trained, and others, in which layers of the same names do as there.
-        world: the ranks that choose together: the slowest one's times count.
+        nets: the training net, and other nets, in which layers of the same names have the same precision.
+        world: the ranks that choose together; the times of the slowest count.
     """
 
     name = "half_layers"  # in a TrainState
@@ -119,7 +118,7 @@ class HalfLayers:
         self._chosen: frozenset[str] = frozenset()
 
     def settle(self) -> None:
-        """Choose the layers, unless that has been done; a collective call until then."""
+        """Choose the layers if they are not chosen yet; then this is a collective call."""
         if self.settled:
             return
         net = self._nets[0]
@@ -144,20 +143,17 @@ class HalfLayers:
         )
 
     def state(self) -> tuple[int, ...]:
-        """Return the choice for a run that continues this one: 1 or 0 for each candidate.
-
-        Nothing before it is settled.
-        """
+        """Return the choice for a run that continues this one: 1 or 0 for each candidate, or () before the choice."""
         return tuple(int(name in self._chosen) for name in self._candidates) if self.settled else ()
 
     def load(self, state: Sequence[int]) -> None:
-        """Continue as an earlier run did, by its ``state()``."""
+        """Continue with the choice of an earlier run, which is its ``state()``."""
         if len(state) == len(self._candidates):
             self._use({name for name, half in zip(self._candidates, state, strict=True) if half})
         elif state:
             LOG.warning(
                 "the snapshot knows which of %d layers compute in half precision, here there are %d to choose among: "
-                "the run goes on in other numbers",
+                "the run continues in other numbers",
                 len(state),
                 len(self._candidates),
             )
@@ -169,7 +165,7 @@ class HalfLayers:
 
 
 def times_of(net: Net, device: torch.device) -> dict[str, Seconds]:
-    """Return the times of the candidates that this rank runs, by name; equal ones are measured once."""
+    """Return the times of the candidates on this rank, by name; equal layers are measured once."""
     known: dict[object, Seconds] = {}
     found: dict[str, Seconds] = {}
     for node in filter(lambda node: net.part.runs(node.index), choosable(net.graph)):
@@ -192,7 +188,7 @@ def _seconds(net: Net, node: LayerNode, shapes: Sequence[tuple[int, ...]], devic
         for bottom, wanted in zip(bottoms, node.bottom_needs_diff, strict=True):
             bottom.requires_grad_(wanted)
     passes = [lambda bottoms=bottoms: _pass(net, node, bottoms) for bottoms in (single, half)]
-    rounds = [[_timed(each, device) for each in passes] for _ in range(1 + TRIALS)][1:]  # the first makes kernels ready
+    rounds = [[_timed(each, device) for each in passes] for _ in range(1 + TRIALS)][1:]  # the first one is a warm-up
     return min(times[0] for times in rounds), min(times[1] for times in rounds)
 
 

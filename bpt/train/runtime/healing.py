@@ -1,8 +1,8 @@
-"""Healing: a run in step continues without its lost ranks, with the same batches and the same curve.
+"""Healing: a synchronous run continues without its lost ranks, with the same batches and the same curve.
 
 Under fault tolerance, the death of a rank fails only the operations that need it. The rank that notices it interrupts
 all others (``Revoke``), wherever they wait. The remaining ranks find each other (``Shrink``), agree on a state (see
-``recovery``), and bind the plan to it anew. An iteration that was not complete on all of them is repeated. Samples,
+``recovery``), and bind the plan to it again. An iteration that was not complete on all of them is repeated. Samples,
 masks and orders do not depend on ranks, so the curve is that of the undisturbed run.
 """
 
@@ -32,15 +32,15 @@ from bpt.train.state.train_state import TrainState
 LOG = logging.getLogger("bpt")
 
 
-_WELL = 1  # bit of a rank that is at the end of its work
-_ONLY_WAITED = 2  # bit of a spare: if all that live have it, nobody is left who has done the work
-_HELD = "; what it held nobody else has"
+_WELL = 1  # bit of a rank that has finished its work
+_ONLY_WAITED = 2  # bit of a spare rank; if all live ranks have it, no rank that did the work is left
+_HELD = "; no other rank has what it held"
 _REMEDY = f"{_HELD}: fault_param {{ copies: 1 }} keeps a copy in the memory of another rank"
-_NO_COPY = f"{_HELD}: the rank with its copy is lost, too; --snapshot auto goes on from the last snapshot"
+_NO_COPY = f"{_HELD}: the rank with its copy is lost, too; --snapshot auto continues from the last snapshot"
 
 
 def start(plan: RunPlan, everyone: Communicator, options: TrainOptions) -> Runtime | SpareRank:
-    """Return the run of ``plan``, or a waiting rank if there are spares; a collective call of all ranks."""
+    """Return the run of ``plan`` or, on spare ranks, a SpareRank; a collective call of all ranks."""
     return _take_place(plan, None, RankGroup.of_job(plan, everyone), options)
 
 
@@ -53,23 +53,24 @@ def _take_place(
 def run_with_recovery(
     run: Runtime | SpareRank, hosts: Mapping[int, str], options: TrainOptions, work: Callable[[Runtime], object]
 ) -> Runtime | SpareRank:
-    """Do ``work`` with a run, and again with the remaining ranks after a loss; a collective call.
+    """Do ``work`` with a run, and repeat it with the remaining ranks after a loss; a collective call.
 
-    Ranks that are spare do none, until they take the place of others.
+    Spare ranks wait until they replace others.
 
     Args:
-        hosts: of the ranks of the job.
-        options: of the run.
-        work: continues the run from where it is, and returns at its end.
+        hosts: the hosts of the job's ranks.
+        options: the options of the run.
+        work: function that continues the run to its end.
 
     Returns:
-        The run with which the work was done.
+        The run that has finished the work.
 
     Raises:
-        LostRankError: a rank was lost, and the run does not heal, or cannot: the others do not have all of its state.
+        LostRankError: a rank was lost, and the run does not heal, or cannot, because the others lack a part of its
+            state.
     """
     while True:
-        agreed = False  # each communicator has one Agree: at the end, or when healing begins
+        agreed = False  # each communicator calls Agree once, at the end or when healing begins
         try:
             if isinstance(run, Runtime):
                 work(run)
@@ -96,7 +97,7 @@ def run_with_recovery(
 
 
 def hosts_of(world: Communicator) -> dict[int, str]:
-    """Return the hosts of the ranks of the job that are in ``world``; a collective call."""
+    """Return the host of each rank in ``world``, by its number in the job; a collective call."""
     return dict(zip(world.world_ranks, world.allgather(world.host), strict=True))
 
 
@@ -110,14 +111,14 @@ def heal(
     """Return the run on the remaining ranks; a collective call of these.
 
     Args:
-        run: of before; it is closed.
-        loss: what it has met.
-        hosts: of the ranks of the job.
-        options: of the run.
-        agreed: this rank was at the end already, and has learnt that others are not.
+        run: the run before the loss, which is closed.
+        loss: the error that the run has met.
+        hosts: the hosts of the job's ranks.
+        options: the options of the run.
+        agreed: whether this rank had finished already, and has learnt that others have not.
 
     Raises:
-        LostRankError: the ranks that are left do not have all of the state.
+        LostRankError: the remaining ranks do not have all of the state.
     """
     start = time.monotonic()
     plan, graph, everyone = run.plan, run.graph, run.group.everyone
@@ -126,7 +127,7 @@ def heal(
     _break_off(everyone, agreed)
     while True:
         everyone = everyone.Shrink()
-        run.close(failed=True)  # only now: its heartbeat watches those that are waited for
+        run.close(failed=True)  # not earlier: its heartbeat watches the ranks that this one waits for
         found = time.monotonic()
         try:
             state = recovered(everyone, graph, records)
@@ -143,22 +144,22 @@ def heal(
         except _UnrecoverableError:
             why = _NO_COPY if plan.parallel_param.fault_param.copies else _REMEDY
             raise LostRankError(f"{loss}{why}", loss.ranks) from loss
-        except LostRankError:  # another one, meanwhile
+        except LostRankError:  # another rank was lost meanwhile
             _break_off(everyone)
             continue
-        LOG.info("Healed: %.3g s to find each other, %.3g s to go on", found - start, time.monotonic() - found)
+        LOG.info("Healed: %.3g s to find each other, %.3g s to continue", found - start, time.monotonic() - found)
         return healed
 
 
 def _break_off(world: Communicator, agreed: bool = False) -> None:
-    """Interrupt all ranks, wherever they wait; those already at the end learn that the run continues."""
+    """Interrupt all ranks, wherever they wait; ranks that have finished learn that the run continues."""
     world.Revoke()
     if not agreed:
         world.Agree(0)
 
 
 class _UnrecoverableError(Exception):
-    """An error: the ranks' records do not make up a state; all ranks find the same."""
+    """The ranks' records do not form a whole state; all ranks find the same."""
 
 
 def _log_loss(plan: RunPlan, lost: Sequence[int], hosts: Mapping[int, str], iteration: int, group: RankGroup) -> None:
@@ -171,10 +172,10 @@ def _log_loss(plan: RunPlan, lost: Sequence[int], hosts: Mapping[int, str], iter
 
 
 def _arranged(plan: RunPlan, graph: LayerGraph, ranks: int) -> RunPlan:
-    """Return the plan in the largest grid into which the ranks divide, with none of its sides longer.
+    """Return the plan with the largest grid for the remaining ranks, in which no side is longer than before.
 
-    What a rank has to hold grows as little as can be. Layers that name their stages cannot have others: then the net is
-    not cut.
+    So the part of the net on each rank grows as little as possible. If layers name their stages, which then no longer
+    fit, the net is not divided into stages.
     """
     parallel = plan.parallel_param
     grids = product(range(parallel.num_stages, 0, -1), range(parallel.num_shards, 0, -1))

@@ -1,10 +1,10 @@
 """Heartbeat: detects ranks that stand still, which are neither lost nor at work.
 
-A process that is stopped, or whose host or link is dead without a word, leaves all others waiting in MPI for ever. So
-each rank has a thread that sends some others a sign of life, whatever its main thread does, with where this one is and
-what it knows of the rest (see ``standings``). A long iteration, a slow disk or a compiler does not silence it; SIGSTOP,
-a dead host and a dead link do. Ranks that beat, but do not get on, are named as well: one that is at its disk for long,
-and those that all wait for each other.
+If a process is stopped, or its host or link fails silently, all others would wait in MPI for ever. So each rank has a
+thread that sends beats to some others, whatever its main thread does, with its own position and its table of all ranks
+(see ``rank_status``). A long iteration, a slow disk or a compiler does not stop the beats; SIGSTOP, a dead host and a
+dead link do. The heartbeat also reports ranks that beat without progress: a rank that waits for its disk for long, and
+ranks that all wait for each other.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from bpt.system.events.flight_recorder import Position
 from bpt.train.runtime.flight_log import FlightLog
 from bpt.train.runtime.rank_status import RankStatusTable
 
-_BEATS = 10  # in the time after which a rank counts as standing still
-_FASTEST, _SLOWEST = 0.05, 1.0  # seconds between two beats
-_WATCHED = 3  # ranks before this one: so many may stand still at once
-_OF_HOST = 2  # and of its own host, whoever is before it: it may end these
-_LATER = 0.25  # of the timeout, that each further one of those who watch a rank leaves it to the nearer ones
-_ELSEWHERE = 0.5  # and those on other hosts to those on its own
-_MAKING_READY = 12  # times the timeout, that computing may take as long as kernels are compiled and tried out
-# Seconds that a rank has waited when SIGTERM comes for a loss: the launcher sends it a quarter of a second after that,
-# and SIGKILL as much later.
+_BEATS = 10  # beats in the timeout after which a rank counts as standing still
+_FASTEST, _SLOWEST = 0.05, 1.0  # limits of the seconds between two beats
+_WATCHED = 3  # number of preceding ranks that a rank watches, so that several may stand still at once
+_OF_HOST = 2  # number of preceding ranks of its own host that it also watches, and may end
+_LATER = 0.25  # timeouts by which each further watcher of a rank waits longer than the nearer ones
+_ELSEWHERE = 0.5  # timeouts by which watchers on other hosts wait longer than those on the rank's own host
+_MAKING_READY = 12  # timeouts that computing may take while kernels are compiled and tried out
+# Seconds that a rank has waited when SIGTERM comes after a loss: the launcher sends it a quarter of a second after the
+# loss, and SIGKILL another quarter later.
 _AFTER_SIGTERM = 0.2
-# The same where a proxy keeps SIGKILL away: ranks wait for each other while they stop in good order.
+# The same under a proxy that delays SIGKILL, where ranks wait for each other while they stop properly.
 _WITH_PROXY = 10.0
 
-SPARE = -1  # the lane of ranks that wait to take the place of others
+SPARE = -1  # the lane of spare ranks
 
 End = Callable[[str, "int | None"], object]
 
@@ -60,7 +60,7 @@ class _Neighbour:
         self.process = process
         self.timeout = timeout
         self.last = time.monotonic()
-        self.watched = True  # False: it has ended, or is lost, or was named
+        self.watched = True  # False: the rank has ended, is lost, or was reported
         self.rank = rank
         self._comm = comm
         self._standings = standings
@@ -68,7 +68,7 @@ class _Neighbour:
         self._hearing: Request = comm.Irecv(self._heard, rank)
 
     def listen(self, since: float) -> None:
-        """Receive what has come in so many seconds."""
+        """Receive the beats that have arrived in the last ``since`` seconds."""
         try:
             while self.watched and self._hearing.Test():
                 self._take(since)
@@ -77,7 +77,7 @@ class _Neighbour:
             self.watched = False
 
     def wait(self) -> None:
-        """Wait for its last beat."""
+        """Wait for the rank's last beat."""
         with suppress(LostRankError):
             while self.watched:
                 self._hearing.Wait()
@@ -95,13 +95,13 @@ class Heartbeat:
 
     Args:
         world: all ranks of the run, at least two; several threads may be in calls at once.
-        timeout: seconds after which a rank that is silent, or does not get on, is named.
-        log: of this rank's flight recorder; learns where the ranks are.
-        lane: ranks with the same one begin the same instructions: the stage; or SPARE.
-        settled: whether nothing is compiled or tried out any more.
-        heals: whether the others go on when a rank is lost.
-        end: called with what there is to say about a rank, and its process if that is on this host.
-        warn: called with what there is to say about this rank.
+        timeout: seconds after which a rank that is silent, or makes no progress, is reported.
+        log: the log of this rank's flight recorder, which gets the positions of all ranks.
+        lane: the stage, or SPARE; ranks of one lane begin the same instructions.
+        settled: function that returns whether all compilation and all trials are finished.
+        heals: whether the others continue when a rank is lost.
+        end: function that gets the message about a rank to end, and its process if that is on this host.
+        warn: function that gets the message about this rank.
     """
 
     def __init__(
@@ -117,8 +117,8 @@ class Heartbeat:
         warn: Callable[[str], object] | None = None,
     ) -> None:
         self._comm = comm = world.Dup()
-        world.forget(comm)  # what is revoked when a rank is lost leaves it alone: it watches those that heal
-        comm.events = EventBus(comm.rank)  # beats are nobody's business
+        world.forget(comm)  # a loss must not revoke it, because it watches the ranks that heal
+        comm.events = EventBus(comm.rank)  # beats are not events of the run
         self._timeout = timeout
         self._period = min(max(timeout / _BEATS, _FASTEST), _SLOWEST)
         self._log = log
@@ -126,10 +126,10 @@ class Heartbeat:
         self._heals = heals
         self._end = end or end_it
         self._warn = warn or (lambda message: print_now(f"warning: {message}"))
-        self._named = 0.0, 0.0  # what this rank was named for, and for how many seconds of it
-        self._first = -1  # the iteration with which it has begun
-        self._stood: float | None = None  # since when nobody gets on
-        self._reported_spares: set[int] = set()  # spare ranks that are lost, as all know
+        self._named = 0.0, 0.0  # the wait for which this rank was reported, and its seconds
+        self._first = -1  # the first iteration
+        self._stood: float | None = None  # the time since which no rank makes progress
+        self._reported_spares: set[int] = set()  # lost spare ranks that were reported
         facts = comm.allgather((comm.host, identity(), lane))
         hosts = [host for host, *_ in facts]
         names = [name_of(rank, host) for rank, host in zip(comm.world_ranks, hosts, strict=True)]
@@ -157,11 +157,11 @@ class Heartbeat:
             for neighbour in self._neighbours:
                 neighbour.wait()
             self._be_heard()
-            with suppress(LostRankError):  # a rank that was spare, and is not missed
+            with suppress(LostRankError):  # a lost spare rank is no error here
                 self._comm.Free()
 
     def _be_heard(self) -> None:
-        """Wait until all live ranks have received what was sent."""
+        """Wait until all live ranks have received the last beat."""
         for request, _ in self._sending.values():
             with suppress(LostRankError):
                 request.Wait()
@@ -175,7 +175,7 @@ class Heartbeat:
                 self._say()
                 now = time.monotonic()
                 for neighbour in self._neighbours:
-                    if now - woke > self._timeout / 2:  # this one stood still itself
+                    if now - woke > self._timeout / 2:  # this rank itself stood still
                         neighbour.last = now
                     neighbour.listen(now - woke)
                     silence = now - neighbour.last
@@ -195,7 +195,7 @@ class Heartbeat:
         self._alarm.end()
 
     def _look_at_itself(self, position: Position) -> None:
-        """Name this rank if it stands still without waiting for others; write if it is to end while it waits."""
+        """Report this rank if it stands still without waiting for others; write the log if SIGTERM ends a wait."""
         begun, named = self._named
         if position.begun != begun:
             begun, named = self._named = position.begun, 0.0
@@ -226,7 +226,7 @@ class Heartbeat:
                 names = standings.names
                 self._finish(
                     f"{names[other]} and {names[one]} have waited for each other for {self._timeout:.3g} s: no message "
-                    f"gets through between them; so that the others can go on, {names[other]} leaves",
+                    f"gets through between them; so that the others can continue, {names[other]} leaves",
                     os.getpid(),
                 )
         elif own == standings.first:
@@ -239,14 +239,14 @@ class Heartbeat:
         for rank in standings.lost_spares if standings.first_not_lost == self._comm.rank else ():
             if rank not in self._reported_spares:
                 self._reported_spares.add(rank)
-                self._warn(f"{standings.names[rank]}, which was spare, is lost; the run goes on")
+                self._warn(f"{standings.names[rank]}, which was spare, is lost; the run continues")
 
     def _finish(self, message: str, process: int | None) -> None:
         self._log.write(message)
         self._end(message, process)
 
     def _say(self) -> None:
-        """Send to each of the next ranks that has received the last message; do not wait for the others."""
+        """Send a beat to each watcher that has received the last one; do not wait for the others."""
         beat = self._standings.message()
         for rank in self._next:
             try:
@@ -257,7 +257,7 @@ class Heartbeat:
 
 
 def _patience_after_sigterm() -> float:
-    """Return the seconds that a rank may wait after SIGTERM before it writes what its flight recorder has kept."""
+    """Return the seconds that a rank may wait after SIGTERM before it writes its flight recorder's content."""
     proxied = proxy.own_proxy()
     return _WITH_PROXY if proxied and not proxied.lost_ranks else _AFTER_SIGTERM
 
@@ -265,8 +265,8 @@ def _patience_after_sigterm() -> float:
 def watched_by(hosts: Sequence[str], watcher: int) -> dict[int, float]:
     """Return the ranks that a rank watches, and the number of timeouts for which each may be silent.
 
-    Those before it, and those before it on its own host: whoever is on the host of a silent rank can end it, and comes
-    first.
+    It watches the preceding ranks, and those of its own host. Ranks on the host of a silent rank act first, because
+    they can end it.
     """
     found: dict[int, float] = {}
     places = range(len(hosts))
@@ -282,12 +282,12 @@ def watched_by(hosts: Sequence[str], watcher: int) -> dict[int, float]:
 
 
 class _Alarm:
-    """A timer that wakes the thread when it is time, when the run ends, or when SIGTERM comes.
+    """A timer that wakes the thread after a time, at the end of the run, or when SIGTERM comes.
 
-    The thread that trains learns of a signal only when it is back from its call to MPI, which may be never.
+    The training thread handles a signal only after its call to MPI returns, which may be never.
 
     Attributes:
-        terminated: whether SIGTERM has come; of several runs in a process, the newest learns of it.
+        terminated: whether SIGTERM has come; if a process has several runs, only the newest one gets it.
     """
 
     _wakeup_files: ClassVar[list[int]] = []  # file numbers: the one before the first run, then one for each run
@@ -302,7 +302,7 @@ class _Alarm:
             self._wakeup_files[:] = [*(self._wakeup_files or [before]), self._wakes.fileno()]
 
     def sleep(self, seconds: float) -> bool:
-        """Wait for so many seconds, or less; return whether the thread continues."""
+        """Wait for at most ``seconds``; return whether the thread continues."""
         seconds = min(seconds, _AFTER_SIGTERM / 4) if self.terminated else seconds
         if not select.select([self._woken], [], [], seconds)[0]:
             return True
@@ -328,7 +328,7 @@ class _Alarm:
 
 
 def print_now(message: str) -> None:
-    """Print a message at once, so that the lines of several ranks do not mix."""
+    """Print a message by one write, so that the lines of several ranks do not mix."""
     sys.stderr.write(f"{message}\n")
     sys.stderr.flush()
 
@@ -336,16 +336,16 @@ def print_now(message: str) -> None:
 def end_it(message: str, process: int | None) -> None:
     """Report the end, and end the rank, or the job if the rank is out of reach.
 
-    A process of this host is killed: then it is lost, and the others can go on if they are to. Nobody can be excluded
-    who is only silent, so for one on another host the launcher is asked to end the job.
+    A process of this host is killed: then the rank is lost, and the others can continue if the run heals. A silent rank
+    on another host cannot be excluded, so the launcher is asked to end the job.
     """
     target, words = process or proxy.launcher(), f"error: {message}; {'it is killed' if process else 'the job ends'}"
     try:
         os.kill(target, 0)
         print_now(words)
         os.kill(target, signal.SIGKILL if process else signal.SIGTERM)
-    except ProcessLookupError:  # it has ended, which the launcher tells
+    except ProcessLookupError:  # it has ended, which the launcher reports
         return
-    except OSError:  # of another user, such as a cluster's daemon: which ends the job when a rank ends like this
+    except OSError:  # it belongs to another user, such as a cluster's daemon, which ends the job if this rank exits
         print_now(words)
         os._exit(1)

@@ -16,10 +16,10 @@ from bpt.train.runtime.parallel import Parallel
 
 
 def loss_scale(plan: RunPlan, precision: Precision, parallel: Parallel, log: logging.Logger) -> LossScale:
-    """Return the loss scale of ``global_grad_scale`` and its ``_adaptive`` form, else a dynamic one under FLOAT16.
+    """Return the loss scale by ``global_grad_scale`` and its ``_adaptive`` form, else a dynamic one under FLOAT16.
 
     Raises:
-        PrototxtError: the text's is no scale, or it changes while coded gradients of several batches are under way.
+        PrototxtError: the text's scale is invalid, or it changes while several batches' coded gradients are under way.
     """
     source = plan.train.source
     given, scale = source.param.HasField("global_grad_scale"), source.param.global_grad_scale
@@ -36,7 +36,7 @@ def loss_scale(plan: RunPlan, precision: Precision, parallel: Parallel, log: log
             plan.origin(PARALLEL, "compression_param", "codec"),
         )
     lag = None
-    if parallel.is_delayed and parallel.staging:  # a batch's way back, and that of the loss, which reports it
+    if parallel.is_delayed and parallel.staging:  # backward and the report of the loss are late
         lag = len(parallel.staging.path) + parallel.grid.stages - 1
     made = LossScale(scale if given or not dynamic else FIRST, dynamic, parallel.any_in_step, lag)
     if made.dynamic or made.value != 1:

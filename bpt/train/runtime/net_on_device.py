@@ -1,4 +1,4 @@
-"""Makes nets on a device, if it has room for them."""
+"""Makes nets on a device, if they fit into its memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def make_net(
     """Return the net of ``graph`` on ``device``; ``context``, ``shared``, ``part`` and ``filled`` are as for Net.
 
     Raises:
-        RunError: the device has not enough memory.
+        RunError: the device does not have enough memory.
     """
     context = context or PassContext()
     _check_fits(graph, part, context, obtainable_memory(device))
@@ -52,7 +52,7 @@ def make_net(
 
 
 def _check_fits(graph: LayerGraph, part: Part, context: PassContext, memory: int) -> None:
-    """Refuse a net that exceeds the memory, since the system would kill the process later."""
+    """Refuse a net that exceeds the memory, because the system would kill the process later."""
     precision = context.precision
 
     def refuse_above(what: str, layer: int, shape: Shape, itemsize: int) -> None:
@@ -81,7 +81,7 @@ def _check_fits(graph: LayerGraph, part: Part, context: PassContext, memory: int
 
 
 def _elements(graph: LayerGraph, part: Part) -> int:
-    """Return the elements of all parameters that a rank holds, shared ones once."""
+    """Return the number of elements of a rank's parameters; shared ones count once."""
     return sum(count(part.shape_of(param)) for param in filter(part.holds, graph.learnable))
 
 

@@ -1,4 +1,4 @@
-"""The outputs of a net as those of the whole batch, from what each rank has of them."""
+"""Assembles the outputs of a net for the whole batch from those of each rank."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from bpt.system.comm.serial import SerialCommunicator
 class Outputs:
     """Assembles the output blobs of ``net``; its calls are collective over ``samples`` and ``stages``.
 
-    Losses and accuracies are summands on each rank and are added up; other blobs have a row a sample, and are put
-    one behind the other in the order of the batch.
+    Losses and accuracies are summands on each rank, and are summed. Other blobs have a row for each sample, and are
+    concatenated in the order of the batch.
     """
 
     def __init__(
@@ -29,12 +29,12 @@ class Outputs:
         stages: Communicator | None = None,
         present: bool = True,
     ) -> None:
-        """Store how the ranks share the outputs.
+        """Store the ranks that share the outputs.
 
         Args:
-            samples: the ranks that share a batch and run the same layers; by default this one alone.
-            stages: those that run the others; none by default.
-            present: this rank has outputs.
+            samples: the ranks that share a batch and run the same layers; by default this rank is alone.
+            stages: the ranks that run the other layers; by default there are none.
+            present: whether this rank has outputs.
         """
         self._net = net
         self._samples = samples or SerialCommunicator()
@@ -45,10 +45,10 @@ class Outputs:
             self.edges = tuple(edge for edge in self.edges if net.part.runs(edge.producer))
 
     def whole(self, values: Mapping[int, Tensor]) -> dict[str, Tensor]:
-        """Return blob name → its values for the whole batch, on the CPU if there are several ranks.
+        """Return the values of each blob for the whole batch, by name, on the CPU if there are several ranks.
 
         Args:
-            values: this rank's, by edge index.
+            values: this rank's values, by edge index.
         """
         here = [edge for edge in self.edges if edge.index in values]
         if self._samples.size == self._stages.size == 1:
@@ -58,10 +58,10 @@ class Outputs:
         return {edge.blob: found[edge.blob] for edge in self._net.graph.outputs if edge.blob in found}
 
     def listed(self, values: Mapping[int, Tensor]) -> dict[str, Tensor]:
-        """Return blob name → the rows (1, 1, number, columns) of all ranks, in the order of ranks.
+        """Return the rows (1, 1, number, columns) of each blob from all ranks, in the order of ranks, by name.
 
         Args:
-            values: this rank's, by edge index.
+            values: this rank's values, by edge index.
         """
         own = {edge.blob: self._rows(values[edge.index]) for edge in self.edges if edge.index in values}
         found = {blob: rows for stage in self._stages.allgather(own) for blob, rows in stage.items()}
@@ -75,7 +75,7 @@ class Outputs:
         return whole.view(1, 1, -1, value.shape[-1])
 
     def total(self, loss: float) -> float:
-        """Return the sum of a loss over this rank and the others."""
+        """Return the sum of a loss over all ranks."""
         if not self._present:
             return 0.0
         sums = torch.tensor([loss], dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Parallel: how a run is spread over its ranks, and what executes it there."""
+"""Parallel: the parallelisation of a run over its ranks, and the operators that execute it."""
 
 from __future__ import annotations
 
@@ -43,23 +43,23 @@ PEER = pb.FcParameter.PEER
 
 
 class Parallel(Closeable):
-    """The parallelisation by ``parallel_param`` on the ranks that there are; one rank is the simplest case.
+    """The parallelisation by ``parallel_param`` on the available ranks; one rank is the simplest case.
 
     Args:
         param: the solver's ``parallel_param``, already checked.
-        grid: the ranks; ``close`` gives it back.
-        balance: says which rank gets how many samples.
-        batch_factor: a batch has so many times the samples that the text says; by default as many as there are
-            replicas under ``batch_scope: REPLICA``, else 1.
-        staging: which stage of a pipeline runs which layers; ``None``: there are no stages.
-        keeps_batches: the training net's batches stay whole; see PassContext.
-        replica_share: of the training batches, that this one process trains in the place of some of many ranks.
+        grid: the ranks; ``close`` frees its communicators.
+        balance: decides the number of samples of each rank.
+        batch_factor: ratio of a batch to the batch size in the text; by default the number of replicas under
+            ``batch_scope: REPLICA``, else 1.
+        staging: the stage of each layer in a pipeline; ``None``: there are no stages.
+        keeps_batches: whether the training net's batches stay whole (see PassContext).
+        replica_share: the share of the training batches that this process trains instead of one of many ranks.
 
     Attributes:
-        param, grid, staging: see above.
-        batches: which samples each rank has.
-        parameters: which ranks have the same parameters.
-        comm_thread: makes the calls that continue while the net computes.
+        param, grid, staging: the arguments of these names.
+        batches: the samples of each rank.
+        parameters: the ranks with the same parameters.
+        comm_thread: the thread that communicates while the net computes.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Parallel(Closeable):
         return self.grid.world.size == 1
 
     def parts(self, graph: LayerGraph) -> tuple[Part, ...]:
-        """Return what each rank of a replica holds of a net: each stage, and of it each shard."""
+        """Return the part of a net on each rank of a replica, by stage and then by shard."""
         stages = self.staging.stages(graph) if self.staging else ()
         of_stages = [part_of(graph, stages, stage) if stages else WHOLE for stage in range(self.grid.stages)]
         if self.grid.shards == 1:
@@ -98,7 +98,7 @@ class Parallel(Closeable):
         """Return how a net is cut: between stages, at split layers and, to ``overlap`` the exchange, by parameters.
 
         Args:
-            chunks: their numbers of trained layers, from the top down; instead of enough parameters.
+            chunks: numbers of trained layers of each segment, from the top down, instead of a number of parameters.
         """
         return segments_of(graph, self.param, self.staging, overlap and not self.is_alone, chunks, SEGMENT)
 
@@ -110,7 +110,7 @@ class Parallel(Closeable):
         if training and self.is_alone and computes_apart(device):
             compute = GraphedCompute
         if by_tasks:
-            # Only what this run needs; see docs/architecture.md.
+            # A run imports only what it needs; see docs/architecture.md.
             from bpt.parallel.task_dag import TaskDagCompute  # noqa: PLC0415
 
             compute = partial(TaskDagCompute, threads=inner.num_threads)
@@ -137,7 +137,7 @@ class Parallel(Closeable):
         )
 
     def _collectives(self, net: Net, device: torch.device) -> MpiFcOperator | None:
-        """Return what exchanges the blobs of split layers."""
+        """Return the operator that exchanges the blobs of split layers."""
         if self.grid.shards == 1:
             return None
         if self.param.fc_param.scheme == PEER:
@@ -145,14 +145,14 @@ class Parallel(Closeable):
         return MasterSlave(net, device, self.grid.across_shards)
 
     def exchange(self, net: Net, segments: Sequence[Segment], device: torch.device = CPU) -> Exchange:
-        """Return what sums the gradients of ``net``, cut into ``segments``; a collective call."""
+        """Return the exchange that sums the gradients of ``net``, cut into ``segments``; a collective call."""
         make = EXCHANGES[pb.ParallelParameter.Exchange.Name(self.param.exchange)]
         replicas = Replicas(self.grid.replicas, self.grid.replica, partial(self.batches.weight_of, net.graph))
         return make(self.groups(net, segments), self.comm_thread, device, self.param, self.codec, replicas)
 
     @cached_property
     def codec(self) -> Codec | None:
-        """The codec of gradients, one for all exchanges, since it remembers what it has left out."""
+        """The codec of gradients, which all exchanges share, because it stores residuals."""
         param = self.param.compression_param
         return CODECS[param.name](param) if param.name else None
 
@@ -161,7 +161,7 @@ class Parallel(Closeable):
         return self.parameters.groups(net, segments)
 
     def status(self, signals: SignalActions | None) -> Status:
-        """Return what all ranks need of each iteration before they continue; a collective call."""
+        """Return the status by which all ranks share the loss and signals of an iteration; a collective call."""
         if self.is_delayed:
             return DelayedStatus(self.grid.world, signals, self.grid.stages - 1)
         return Status(self.grid.world, self.comm_thread, signals)
@@ -174,8 +174,8 @@ class Parallel(Closeable):
     def any_in_step(self, own: bool) -> bool:
         """Return whether a condition holds on any rank that updates with this one; a collective call.
 
-        All of the run or, where stages run ahead of each other, those that hold a stage together: other replicas see
-        what is not finite in the gradients that they have summed.
+        These are all ranks or, if stages run ahead of each other, the ranks of this replica's stage: other replicas see
+        non-finite numbers in the summed gradients.
         """
         comm = self.grid.across_shards if self.is_delayed else self.grid.world
         if comm.size == 1:

@@ -1,4 +1,4 @@
-"""Decides how a run is spread over its ranks, refuses what cannot be, and logs what is about to run."""
+"""Chooses the parallelisation of a run, refuses impossible ones, and logs the run."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def setup_parallelism(
     """Return the parallelisation of ``plan``, with its training net ``graph``, on ``world``; a collective call.
 
     Args:
-        tests: the test nets, which are spread alike.
+        tests: the graphs of the test nets, which are divided in the same way.
 
     Raises:
-        PrototxtError: the ranks cannot be arranged as it says, or a layer cannot be spread.
-        FileError: the profile of ``balance: STATIC`` is missing or is not of this run.
+        PrototxtError: the ranks do not form the plan's grid, or a layer cannot be divided.
+        FileError: the profile of ``balance: STATIC`` is missing, or belongs to another run.
     """
     device, log = options.device, options.log
     refuse(plan, exchange_rules.violations_of_launcher(plan, world.by_torch, world.tolerant))
@@ -51,7 +51,7 @@ def setup_parallelism(
 
     staging = options.staging
     if param.num_stages > 1:
-        # Only what this run needs; see docs/architecture.md.
+        # A run imports only what it needs; see docs/architecture.md.
         from bpt.parallel.pipeline.stage_placement import described, stage  # noqa: PLC0415
 
         def staged() -> Staging | None:
@@ -65,7 +65,7 @@ def setup_parallelism(
         balance = Dynamic(grid.replicas * (grid.shards if param.fc_param.scheme == pb.FcParameter.PEER else 1))
     keeps_batches = world.size > 1 and not is_dividable(graph)
     parallel = Parallel(param, grid, balance, options.batch_factor, staging, keeps_batches, options.replica_share)
-    if plan.text:  # of a solver; only now: a refusal below a text of any length would be overlooked
+    if plan.text:  # only a solver has one; not earlier, because a long text would hide a refusal
         for note in plan.notes:
             log.info("%s", note)
         log.info("%s", use_line(device))

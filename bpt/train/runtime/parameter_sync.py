@@ -1,4 +1,4 @@
-"""ParameterSync: which ranks have the same parameters, and so agree on them and on their gradients."""
+"""ParameterSync: the ranks that share parameters, and the synchronisation of these and of their gradients."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from bpt.train.runtime.cutting import last_segments
 
 
 class ParameterSync:
-    """The parameters that this rank has in common with others. Making one is a collective call.
+    """The parameters that this rank shares with others; the constructor is a collective call.
 
     Args:
-        batches: which ranks have samples.
+        batches: the ranks with samples.
     """
 
     def __init__(self, grid: ProcessGrid, batches: BatchSharing) -> None:
@@ -42,9 +42,9 @@ class ParameterSync:
         ]
 
     def agree(self, net: Net, everything: bool = False) -> None:
-        """Give all ranks the first one's blobs that no exchange sends (or ``everything``).
+        """Broadcast the blobs that no exchange sends (or ``everything``) from the first rank to all.
 
-        These are what passes leave, such as a BatchNorm's statistics: of the first rank that has samples.
+        Passes update such blobs, as a BatchNorm's statistics; they come from the first rank with samples.
         """
         params = [p for p in net.graph.learnable if net.holds(p)]
         whole, slices = self._buckets(net, [p for p in params if everything or not net.value(p).requires_grad])
@@ -53,13 +53,13 @@ class ParameterSync:
         broadcast([slices])
 
     def before_test(self, net: Net, exchange: Exchange) -> None:
-        """Give all ranks equal nets, since a test is divided among them."""
+        """Make the nets of all ranks equal, because a test is divided among them."""
         if exchange.broadcasts:
             exchange.broadcast()
         self.agree(net)
 
     def shard_info(self, net: Net, exchange: Exchange) -> ShardInfo:
-        """Return what the update rule of ``net`` needs of the other ranks; a collective call."""
+        """Return the data of other ranks that the update rule of ``net`` needs; a collective call."""
         frozen = frozenset(exchange.frozen())
         names = tuple(param_name(net.graph, param) for param in net.graph.learnable)
         return ShardInfo(
@@ -71,7 +71,7 @@ class ParameterSync:
         )
 
     def counted(self, net: Net) -> frozenset[int]:
-        """Return the ``id`` of the parameters that this rank counts in sums over a replica; one rank counts each."""
+        """Return the ``id`` of the parameters that this rank counts in sums over a replica; each counts once."""
         params = [p for p in net.graph.learnable if net.holds(p)]
         return frozenset(id(net.value(p)) for p in params if self._grid.shard == 0 or p.index in net.part.slices)
 
@@ -93,7 +93,7 @@ class ParameterSync:
         return total.item()
 
     def _sum_over_shards(self, names: Sequence[str], numbers: Numbers, columns: int) -> Numbers:
-        """Return a sum over the ranks that share this one's layers, each with some of the parameters."""
+        """Return a sum over the ranks with slices of the same layers, each with some of the parameters."""
         if self._grid.shards == 1:
             return numbers
         table = torch.zeros(len(names), columns, dtype=torch.float64)

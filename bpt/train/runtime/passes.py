@@ -1,4 +1,4 @@
-"""TrainingPasses: runs the passes of the training net, in iterations that are observed and in all others."""
+"""TrainingPasses: runs the passes of the training net, in observed and in other iterations."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class TrainingPasses:
 
     Args:
         updater: updates the net at the end of each iteration.
-        recovery: notes the state before and after an update.
-        count: passes of an iteration (``iter_size``).
+        recovery: records the state before and after an update.
+        count: number of passes of an iteration (``iter_size``).
 
     Attributes:
-        executor: trains.
-        observing: trains iterations whose blobs and diffs are observed; without an observer it is ``executor``.
-        operator: the one that ran the training net last: its values and diffs can be read.
-        before: called when an iteration begins.
+        executor: the usual executor.
+        observing: the executor of iterations with observed blobs and diffs; without an observer it is ``executor``.
+        operator: the operator that ran the training net last, whose values and diffs can be read.
+        before: functions to call at the beginning of an iteration.
     """
 
     def __init__(
@@ -55,8 +55,8 @@ class TrainingPasses:
         """Train one iteration; return its loss.
 
         Args:
-            debug: log every blob and diff, in Caffe's lines.
-            observed: blobs, diffs, and what was subtracted from each parameter can be observed afterwards.
+            debug: whether to log every blob and diff, in Caffe's lines.
+            observed: whether blobs, diffs and the subtracted updates must be readable afterwards.
         """
         self._positions = positions_of({"train": self._net})
         for call in self.before:
@@ -72,7 +72,7 @@ class TrainingPasses:
         return executor.train(iteration, update, debug, self._updater.scale.begin, early, late)
 
     def check(self) -> None:
-        """Raise the errors of data that training on a GPU has noted since the last call."""
+        """Raise the errors in data that the GPU has detected since the last call."""
         self.executor.operator.compute.check()
 
     def _update(self, executor: Executor, iteration: int, loss: Loss) -> None:
@@ -82,23 +82,23 @@ class TrainingPasses:
         self._recovery.come_to(iteration + 1)
 
     def _divide_diffs(self, loss: Loss) -> None:
-        """Divide the diffs by the loss scale for observers, which want those of the loss itself."""
+        """Divide the diffs by the loss scale, because observers expect those of the unscaled loss."""
         if self.operator is self.observing.operator:
             self.operator.divide_diffs()
 
     def _copy_inputs(self) -> None:
-        """Give the usual operator the blobs that a user has set for Input layers."""
+        """Copy the blobs that the user has set for Input layers to the usual operator."""
         net, seen = self._net, self.observing.operator.values
         edges = (edge.index for edge in net.graph.input_edges)
         self.executor.operator.feed({edge: seen[edge] for edge in edges if edge in seen})
 
     def _replay_forward(self, iteration: int) -> None:
-        """Run the training net forward, as the current iteration did."""
+        """Run the training net forward as the current iteration did."""
         set_positions({"train": self._net}, self._positions)
         for number in range(self._count):
             self.observing.evaluate(iteration, number)
 
     def forward_only(self, iteration: int, debug: bool) -> float:
-        """Run the last pass of an iteration forward, with the weights as they are; return this rank's loss."""
+        """Run the last pass of an iteration forward with the current weights; return this rank's loss."""
         self.operator = self.observing.operator
         return self.observing.evaluate(iteration, self._count - 1, debug=debug)

@@ -1,4 +1,4 @@
-"""RankGroup: which ranks of a run train, and which are spares that wait to replace a lost rank."""
+"""RankGroup: the ranks of a run that train, and the spare ranks that wait to replace a lost one."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from bpt.train.runtime.run_facts import facts_of
 
 @dataclass(frozen=True)
 class RankGroup:
-    """The ranks of a run in step.
+    """The ranks of a synchronous run.
 
     Attributes:
-        everyone: all of them, those that train first.
-        world: those that train, where this rank does; elsewhere those that wait.
-        size: how many train.
-        wanted: how many are to train, as long as there are so many.
+        everyone: all ranks; those that train come first.
+        world: on ranks that train, all of these; on spare ranks, all spare ranks.
+        size: number of ranks that train.
+        wanted: number of ranks that should train, if enough are left.
     """
 
     everyone: Communicator
@@ -44,7 +44,7 @@ class RankGroup:
         """Return the group of all ranks except the spares; a collective call.
 
         Raises:
-            PrototxtError: too few would be left to train, or nobody could take over.
+            PrototxtError: too few ranks would train, or spare ranks could not replace others.
         """
         fault = plan.parallel_param.fault_param
         spares = fault.spares if everyone.size > 1 and fault.heals else 0
@@ -60,7 +60,7 @@ class RankGroup:
     def left(self, plan: RunPlan, everyone: Communicator) -> RankGroup:
         """Return the group of the remaining ranks ``everyone``; a collective call of these.
 
-        With spares, ranks that are not enough for another replica of stages and shards wait, too.
+        In a run with spares, ranks that do not suffice for another replica of stages and shards wait, too.
         """
         count, group = min(self.wanted, everyone.size), plan.parallel_param.replica_ranks
         if plan.parallel_param.fault_param.spares and count > group:
@@ -72,7 +72,7 @@ class RankGroup:
         if count == everyone.size:
             return cls(everyone, everyone, count, wanted)
         world = everyone.Split(int(everyone.rank >= count))
-        world.has_lost_ranks = True  # what was measured of all ranks is of more than these
+        world.has_lost_ranks = True  # measurements of all ranks include lost ones
         return cls(everyone, world, count, wanted)
 
     def close(self, failed: bool = False) -> None:
@@ -89,7 +89,7 @@ def heartbeat_of(
     settled: Callable[[], bool] = lambda: True,
     heals: bool = True,
 ) -> Heartbeat | None:
-    """Return the Heartbeat of all ranks of a run, if they are processes; a collective call."""
+    """Return the Heartbeat of all ranks of a run if they are processes, else ``None``; a collective call."""
     everyone, timeout = group.everyone, plan.parallel_param.fault_param.timeout
     apart = everyone.size > 1 and everyone.concurrent and everyone.describe()["library"] != "none"
     if log is None or not apart or not timeout:
@@ -98,12 +98,12 @@ def heartbeat_of(
 
 
 class SpareRank(Closeable):
-    """A rank that waits to replace a lost one; it has no run, but the others hear of it.
+    """A rank that waits to replace a lost one; it has no run, but takes part in the heartbeat.
 
-    In ``healing.run_with_recovery`` it is in the place of a Runtime.
+    In ``healing.run_with_recovery`` it replaces a Runtime.
 
     Args:
-        plan: the run that it may come to train.
+        plan: the run that it may train later.
         group: the ranks of the run.
     """
 
@@ -115,12 +115,12 @@ class SpareRank(Closeable):
         self.graph = build_graph_of(plan.train)
         check_same(group.everyone, facts_of(plan, self.graph, *(build_graph_of(test) for test in plan.tests)))
         self._log = FlightLog.of(group.everyone, plan.snapshot_prefix)
-        self._ending = CleanupStack()  # without the communicator of those that wait: some may be lost, and nobody asks
+        self._ending = CleanupStack()  # not the spare ranks' communicator: some may be lost unnoticed
         if beat := heartbeat_of(plan, group, self._log, SPARE):
             self._ending.add(beat.close)
 
     def records(self) -> list[PartRecord]:
-        """Return no records: a spare rank knows nothing of the run's state."""
+        """Return no records, because a spare rank has no part of the run's state."""
         return []
 
     def record(self, error: BaseException) -> None:

@@ -1,7 +1,7 @@
-"""RankStatusTable: the positions of all ranks, as far as known, and which rank holds up which.
+"""RankStatusTable: the known positions of all ranks, and the ranks that delay others.
 
-Each rank puts its own position in, and lets others have the table; of two tables the newer row of each rank counts. So
-a row travels from rank to rank, and gets older on its way.
+Each rank stores its own position, and sends the table to others; of two tables the newer row of each rank counts. So a
+row travels from rank to rank, and its age grows.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class RankStatusTable:
     """A table with one row for each rank.
 
     Args:
-        names: of all ranks, to be read.
-        ranks: which ranks of the job they are.
-        own: this rank's place.
-        lanes: ranks with the same number here begin the same instructions: those of one stage; below 0: they only wait.
+        names: readable names of all ranks.
+        ranks: their numbers in the job.
+        own: this rank's index.
+        lanes: the lane of each rank: ranks of one lane, such as a stage, begin the same instructions; below 0: spares.
     """
 
     def __init__(self, names: Sequence[str], ranks: Sequence[int], own: int, lanes: Sequence[int]) -> None:
@@ -67,7 +67,7 @@ class RankStatusTable:
         row["words"] = position.words.encode()[:112]
 
     def leave(self, rank: int, lost: bool = False) -> None:
-        """Note that a rank has ended, or is lost."""
+        """Record that a rank has ended, or is lost."""
         self._rows[rank]["gone"] = _LOST if lost else _ENDED
 
     def message(self) -> Buffer:
@@ -80,13 +80,13 @@ class RankStatusTable:
         """Merge another rank's message; return whether that rank will send more.
 
         Args:
-            since: seconds for which the message may have been here.
+            since: largest number of seconds since the message's arrival.
         """
         self._grow_older()
         theirs = message.view(_ROW)
         theirs["age"] += since
         gone = np.maximum(self._rows["gone"], theirs["gone"])
-        gone[self.own] = self._rows["gone"][self.own]  # nobody knows better
+        gone[self.own] = self._rows["gone"][self.own]  # this rank knows its own state best
         newer = theirs["beat"] > self._rows["beat"]
         self._rows[newer] = theirs[newer]
         self._rows["gone"] = gone
@@ -108,20 +108,20 @@ class RankStatusTable:
 
     @property
     def first(self) -> int:
-        """The first rank that is still there, as far as known."""
+        """The first rank that is not known to have ended."""
         return next((rank for rank in range(len(self._rows)) if not self.is_gone(rank)), self.own)
 
     @property
     def first_not_lost(self) -> int:
-        """The first rank that is there or has ended, which reports what others need to know."""
+        """The first rank that is not lost, which reports for all."""
         return next((rank for rank, gone in enumerate(self._rows["gone"]) if gone != _LOST), self.own)
 
     def words(self, rank: int) -> str:
-        """Return in words where a rank was when it was last heard of."""
+        """Return the last known position of a rank in words."""
         return bytes(self._rows[rank]["words"]).decode(errors="replace") if self._rows[rank]["beat"] else "its start"
 
     def all_wait(self, seconds: float) -> bool:
-        """Return whether all ranks have waited for each other for so long, by messages from half of that time."""
+        """Return whether all ranks have waited for ``seconds``, by messages that are at most half as old."""
         here = self._rows[self._rows["gone"] == 0]
         return bool(
             len(here)
@@ -132,7 +132,7 @@ class RankStatusTable:
 
     @property
     def pair(self) -> tuple[int, int] | None:
-        """Two ranks that wait only for each other: no message gets through between them."""
+        """Two ranks that wait only for each other, between which messages do not arrive."""
         peers = self._rows["peer"]
         found = [
             (rank, int(peer))
@@ -142,7 +142,7 @@ class RankStatusTable:
         return found[0] if found else None
 
     def lines(self) -> Iterator[str]:
-        """Yield what is known of each rank, and then the conclusions."""
+        """Yield the known state of each rank, and then the conclusions."""
         self._grow_older()
         for rank, row in enumerate(self._rows):
             if not row["beat"]:
@@ -155,13 +155,13 @@ class RankStatusTable:
         yield from self.findings()
 
     def findings(self) -> list[str]:
-        """Return who holds up whom, the most significant first."""
+        """Return the ranks that delay others in words, the most significant first."""
         return [*self._behind(), *self._awaited(), *self._together()] or ["no rank holds up another, as far as known"]
 
     def _behind(self) -> Iterator[str]:
-        """Yield the ranks that were silent since others wait, or have not begun what others of their lane wait in.
+        """Yield the ranks that are silent since others wait, or have not entered a call in which others of their lane wait.
 
-        The one that was silent longest comes first, then the one that is farthest behind.
+        The rank that was silent longest comes first, then the rank that is farthest behind.
         """
         heard = [rank for rank in range(len(self._rows)) if self._rows[rank]["beat"]]
         waiting = [rank for rank in heard if self._rows[rank]["waits"] and not self.is_gone(rank)]
@@ -184,7 +184,7 @@ class RankStatusTable:
         yield from (line for _, line in sorted(late, key=itemgetter(0)))
 
     def _awaited(self) -> Iterator[str]:
-        """Yield the ranks that another one waits for by name."""
+        """Yield the ranks for which a single rank waits explicitly."""
         for rank, row in enumerate(self._rows):
             peer = int(row["peer"])
             if row["beat"] and row["waits"] and peer >= 0:
@@ -194,7 +194,7 @@ class RankStatusTable:
                 )
 
     def _together(self) -> Iterator[str]:
-        """Yield what all ranks of a lane wait in, though all have reached it."""
+        """Yield the calls in which all ranks of a lane wait, although all have entered them."""
         for lane in sorted({lane for lane in self._lanes if lane >= 0}):
             members = [rank for rank, of in enumerate(self._lanes) if of == lane and not self.is_gone(rank)]
             rows = self._rows[members]

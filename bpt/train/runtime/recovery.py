@@ -1,9 +1,9 @@
-"""Recovery: the records of the remaining ranks about the state of a run, and the state made of them.
+"""Recovery: assembles the state of a run from the records of the remaining ranks.
 
-A rank holds the state that it trains, as of its last complete update. What an iteration that broke off has changed is
-restored. If each of several ranks holds all of the net, that is enough: the rank with the highest completed iteration
-provides the state, since an update needs the gradients of all ranks. What only the lost ranks held comes from copies in
-the memory of others. Then all ranks return to the iteration of these copies.
+Each rank holds its part of the state after its last complete update; changes of an interrupted iteration are undone. If
+several ranks hold the whole net, that is enough: the rank with the highest completed iteration provides the state,
+because an update needs the gradients of all ranks. Parts that only lost ranks held come from copies in the memory of
+others. Then all ranks return to the iteration of these copies.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from bpt.system.events.event import Activity
 from bpt.train.state.train_state import Blob, TrainState, blob_of
 
 LOG = logging.getLogger("bpt")
-_REPORTED = 3  # the copy whose cost is logged: memory is made ready in the first ones
-_NUM_COPIES = 2  # copies of a rank: another rank may be one ahead, never more
+_REPORTED = 3  # number of the copy whose cost is logged; the first ones also allocate memory
+_NUM_COPIES = 2  # copies of a rank, because another rank may be at most one copy ahead
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class PartRecord:
     """The state of one rank's part, as of one iteration.
 
     Attributes:
-        state: without what an exchange remembers; a rank that has data layers may have nothing but their positions.
-        part: of the net, that the rank holds.
+        state: the state without the exchange's memory; a rank may have only positions of data layers.
+        part: the rank's part of the net.
         frozen: blobs whose weights and moments another rank keeps.
     """
 
@@ -62,11 +62,11 @@ class StateCopies:
     """The last states of this rank, and those of a rank on another host, in this rank's memory.
 
     Args:
-        comm: all ranks of the run, at least two, in a communicator of its own.
-        interval: iterations from one copy to the next.
+        comm: all ranks of the run, at least two, in a separate communicator.
+        interval: number of iterations between two copies.
 
     Attributes:
-        records: of this rank and of the other one, oldest first.
+        records: the records of this rank and of the other one, oldest first.
     """
 
     def __init__(self, comm: Communicator, interval: int) -> None:
@@ -77,10 +77,10 @@ class StateCopies:
         self._to, self._source = neighbours(comm.allgather(comm.host), comm.rank)
 
     def take(self, own: PartRecord) -> None:
-        """Copy this rank's state, also to the next rank on another host; a collective call.
+        """Copy this rank's state, and send it to the next rank on another host; a collective call.
 
         Args:
-            own: its tensors may change afterwards.
+            own: this rank's record, whose tensors may change afterwards.
         """
         with self._comm.events.during(Activity.BETWEEN):
             start = time.perf_counter()
@@ -104,7 +104,7 @@ class StateCopies:
             self._comm.Free()
 
     def _exchanged(self, own: PartRecord) -> PartRecord:
-        """Return the record of another rank, in exchange for this one's."""
+        """Send this rank's record to another rank, and return the record that this one receives."""
         comm = self._comm
         sent = np.frombuffer(pickle.dumps(_described(own), protocol=pickle.HIGHEST_PROTOCOL), np.uint8)
         length = np.zeros(1, np.int64)
@@ -125,7 +125,7 @@ class StateCopies:
 def neighbours(hosts: Sequence[str], rank: int) -> tuple[int, int]:
     """Return the rank that gets this rank's copies, and the rank whose copies this one gets.
 
-    Ranks are sorted by host, and the two are a host's number of ranks apart.
+    In the order of hosts, their distance is the number of ranks of a host.
     """
     order = sorted(range(len(hosts)), key=lambda each: (hosts[each], each))
     step = max(hosts.count(host) for host in hosts) % len(hosts) or 1
@@ -135,18 +135,17 @@ def neighbours(hosts: Sequence[str], rank: int) -> tuple[int, int]:
 
 @dataclass
 class RecoveryPoint:
-    """The part of a run's state that this rank knows at any time without communication.
+    """The part of a run's state that this rank can provide at any time without communication.
 
-    What an iteration that broke off has changed is restored. While parameters change, this rank knows no state except
-    copies.
+    Changes of an interrupted iteration are undone. While parameters change, this rank can provide only copies.
 
     Attributes:
         net: the net that is trained.
-        exchange: knows what of it another rank keeps.
-        state: what this rank holds now.
-        progress: the same after so many iterations, without parameters.
-        on: whether anything is noted.
-        copies: of this rank's states and another one's, in memory; ``None``: there are none.
+        exchange: knows the parameters that another rank keeps.
+        state: returns this rank's current state.
+        progress: returns the state after a number of iterations, without parameters.
+        on: whether states are recorded.
+        copies: copies of this rank's states and another one's; ``None``: there are none.
     """
 
     net: Net
@@ -158,15 +157,15 @@ class RecoveryPoint:
     _border: TrainState | None = None
 
     def come_to(self, iteration: int) -> None:
-        """Note, between iterations, what the next one changes before its end; ``iteration`` are complete."""
+        """Record, after ``iteration`` iterations, the values that the next one changes before its end."""
         if self.on:
             blobs = ((blob_of(self.net.graph, param), self.net.value(param)) for param in self.net.local_params)
-            # A BatchNorm's statistics: passes change them, and no update.
+            # Passes, and not updates, change a BatchNorm's statistics.
             passed = {blob: value.detach().clone() for blob, value in blobs if not value.requires_grad}
             self._border = replace(self.progress(iteration), weights=passed)
 
     def leave(self) -> None:
-        """Drop the state before parameters change: there is none until all have changed."""
+        """Drop the state before parameters change; there is none until all have changed."""
         self._border = None
 
     def copy(self) -> None:
@@ -175,7 +174,7 @@ class RecoveryPoint:
             self.copies.take(self._record(self._border))
 
     def records(self) -> list[PartRecord]:
-        """Return the records of this rank's part, and of the parts that it has copies of."""
+        """Return the records of this rank's part, and of the parts of which it has copies."""
         own = [self._record(self._border)] if self._border else []
         return [*own, *(self.copies.records if self.copies else ())]
 
@@ -188,10 +187,7 @@ class RecoveryPoint:
 
 
 def recovered(world: Communicator, graph: LayerGraph, records: Sequence[PartRecord]) -> TrainState | None:
-    """Return on all ranks the newest whole state in the records of all ranks; a collective call.
-
-    ``None``: they do not hold one.
-    """
+    """Return the newest whole state in the records of all ranks, or ``None`` if there is none; a collective call."""
     everybody: list[list[PartRecord]] = world.allgather([record.outlined() for record in records])
     offers = [(rank, place) for rank, known in enumerate(everybody) for place in range(len(known))]
     for iteration in sorted({known.state.iteration for of_rank in everybody for known in of_rank}, reverse=True):
@@ -204,7 +200,7 @@ def recovered(world: Communicator, graph: LayerGraph, records: Sequence[PartReco
 
 
 def _before_test(state: TrainState, offers: Sequence[PartRecord]) -> TrainState:
-    """Return the state with the data's positions before a test that some ranks were in, which is repeated."""
+    """Return the state with data positions before an interrupted test, which is repeated."""
     states = [known.state for known in offers]
     reading = [each for each in states if each.positions] or states
     least = min(each.tested for each in reading)
@@ -220,9 +216,9 @@ def _fetched(
     records: Sequence[PartRecord],
     chosen: Sequence[tuple[int, int]],
 ) -> list[PartRecord]:
-    """Return the chosen records (each a rank's and its place there) on all ranks; a collective call.
+    """Return the chosen records (each given by rank and index) on all ranks; a collective call.
 
-    Nothing is sent if each rank has all of the state itself: updates are the same on all.
+    It sends nothing if each rank has the whole state itself, because updates are equal on all ranks.
     """
     rank, place = chosen[0]
     iteration = everybody[rank][place].state.iteration
@@ -237,9 +233,9 @@ def _fetched(
 
 
 def _broadcast(world: Communicator, record: PartRecord | None, root: int) -> PartRecord:
-    """Return the record of ``root``, on all ranks.
+    """Return the record of ``root`` on all ranks; a collective call.
 
-    A collective call. Tensors go as they are: they may be most of memory.
+    Tensors are sent without a copy, because they may take most of the memory.
     """
     own = record and _mapped(record, _on_host)
     described = world.bcast(own and _described(own), root)
@@ -250,7 +246,7 @@ def _broadcast(world: Communicator, record: PartRecord | None, root: int) -> Par
 
 
 def _mapped(record: PartRecord, change: Callable[[Tensor], Tensor]) -> PartRecord:
-    """Return the state with other tensors, and without the exchange's memory."""
+    """Return the record with changed tensors, and without the exchange's memory."""
     state = record.state
     weights = {blob: change(value) for blob, value in state.weights.items()}
     moments = {blob: tuple(map(change, values)) for blob, values in state.moments.items()}
@@ -262,24 +258,24 @@ def _on_host(value: Tensor) -> Tensor:
 
 
 def _described(record: PartRecord) -> PartRecord:
-    """Return the record with tensors that have shapes and types, but no numbers."""
+    """Return the record with tensors that have shapes and types but no memory."""
     return _mapped(record, lambda value: value.to("meta"))
 
 
 def _room_for(described: PartRecord) -> PartRecord:
-    """Return a record with room for the numbers."""
+    """Return a record with memory for the numbers."""
     return _mapped(described, lambda value: torch.empty(value.shape, dtype=value.dtype))
 
 
 def _contents(record: PartRecord) -> list[Buffer]:
-    """Return the bytes of each of its tensors, which are in the host's memory."""
+    """Return the bytes of each tensor of the record, which are in the host's memory."""
     state = record.state
     tensors = [*state.weights.values(), *(value for values in state.moments.values() for value in values)]
     return [value.reshape(-1).view(torch.uint8).numpy() for value in tensors if value.numel()]
 
 
 def _providers(graph: LayerGraph, offers: Sequence[PartRecord]) -> list[int] | None:
-    """Return the fewest offers that hold all of the net together; ``None`` if all of them do not."""
+    """Return the fewest offers that together hold the whole net, or ``None`` if even all of them do not."""
     chosen: dict[int, None] = {}
     for param in graph.learnable:
         blob = blob_of(graph, param)
@@ -328,5 +324,5 @@ def _assembled(graph: LayerGraph, records: Sequence[PartRecord]) -> TrainState:
             weights[blob][index] = state.weights[blob]
             for whole, value in zip(moments[blob], state.moments.get(blob, ()), strict=True):
                 whole[index] = value
-    tuned = {name: value for name, value in records[0].state.tuned.items() if name != "chunks"}  # of as many ranks
+    tuned = {name: value for name, value in records[0].state.tuned.items() if name != "chunks"}  # for the old ranks
     return replace(records[0].state, weights=weights, moments=moments, tuned=tuned, extras={})

@@ -1,4 +1,4 @@
-"""Checks that all ranks have the same texts, libraries and data, since each reads them for itself."""
+"""Checks that all ranks have the same texts, libraries and data, because each rank reads them itself."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ T = TypeVar("T")
 def solver_digest(plan: RunPlan) -> str:
     """Return 16 hexadecimal digits that identify a solver's text with its overrides.
 
-    Where files lie and which device computes may differ from host to host, and does not count.
+    Paths and devices do not count, because they may differ between hosts.
     """
     return hashlib.blake2b(plan.shared_text.encode(), digest_size=8).hexdigest()
 
 
 def facts_of(plan: RunPlan, graph: LayerGraph, *tests: LayerGraph) -> dict[str, str]:
-    """Return what must be equal on all ranks: versions of libraries, and digests of the texts.
+    """Return the facts that must be equal on all ranks: versions of libraries, and digests of the texts.
 
     Args:
         graph: the training net.
@@ -55,13 +55,13 @@ def data_facts(nets: Mapping[str, Net]) -> dict[str, str]:
 
 
 def check_content(world: Communicator, nets: Mapping[str, Net]) -> None:
-    """Raise on all ranks if two of them read different data for one layer; a collective call.
+    """Raise an error on all ranks if two of them read different data for a layer; a collective call.
 
-    A few records of each data set are compared, and not their paths: that takes some ms. Ranks without a layer, and
-    those that are sent its records, have no part in it. ``bpt doctor`` looks at more.
+    It compares a few records of each data set, and not the paths, in some milliseconds. Ranks without the layer, and
+    those that receive its records, do not count. ``bpt doctor`` compares more.
 
     Raises:
-        UserError: it names a rank that differs from the first that has the layer, their hosts and files.
+        UserError: a rank differs from the first one with the layer; the message names both, their hosts and files.
     """
     mine = {(net, name): layer.content() for net, built in nets.items() for name, layer in built.data_layers().items()}
     seen: dict[tuple[str, str], tuple[str, int, str, str]] = {}
@@ -80,10 +80,10 @@ def check_content(world: Communicator, nets: Mapping[str, Net]) -> None:
 
 @contextmanager
 def held_by_first(plan: RunPlan, world: Communicator) -> Iterator[None]:
-    """Hold the lock on ``snapshot_prefix`` on the first rank meanwhile; a collective call.
+    """Hold the lock on ``snapshot_prefix`` on the first rank during the block; a collective call.
 
     Raises:
-        UserError: a live run has it; all ranks raise it.
+        UserError: a live run has the lock; all ranks raise it.
     """
     with ExitStack() as stack:
         lock = held_for(plan)

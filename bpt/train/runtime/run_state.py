@@ -23,9 +23,9 @@ class RunProgress:
     """The progress of a run.
 
     Attributes:
-        iteration: iterations done.
-        last_loss: of the last iteration, which may not be read yet.
-        best, tested: see TrainState.
+        iteration: number of completed iterations.
+        last_loss: loss of the last iteration, which may not be read yet.
+        best, tested: as in TrainState.
         is_settled: whether all trials were finished when the last iteration began.
     """
 
@@ -49,10 +49,10 @@ class Tunable(Protocol):
         """The name of the setting in a TrainState."""
 
     def state(self) -> tuple[int, ...]:
-        """Return the choice; nothing before it is settled."""
+        """Return the choice; () before it is final."""
 
     def load(self, state: Sequence[int]) -> None:
-        """Take over the choice of an earlier run."""
+        """Continue with the choice of an earlier run."""
 
 
 @dataclass
@@ -60,7 +60,7 @@ class RunState:
     """This rank's part of the state of a run.
 
     Attributes:
-        seed: of everything random.
+        seed: the seed of all random numbers.
         tuned: the settings that are found by measuring.
         checkpoint: knows the name of the run.
     """
@@ -87,7 +87,7 @@ class RunState:
         )
 
     def without_tensors(self, iteration: int) -> TrainState:
-        """Return the state after so many iterations, without parameters and tuned settings."""
+        """Return the state after ``iteration`` iterations, without parameters and tuned settings."""
         updater = self.updater
         return TrainState(
             iteration,
@@ -108,7 +108,7 @@ class RunState:
         return type(self.exchange.codec or self.exchange).__name__
 
     def load(self, state: TrainState) -> None:
-        """Continue from this rank's part of a state; see ``Runtime.load``."""
+        """Continue from this rank's part of a state (see ``Runtime.load``)."""
         if state.seed != self.seed:
             raise UserError(f"the state is of random_seed {state.seed}, this run of {self.seed}: bind another to it")
         net, progress = self.nets.net, self.progress
@@ -124,7 +124,7 @@ class RunState:
         self.exchange.load(state.extras.get(self._exchange_name, {}))
 
     def share_weights(self) -> None:
-        """Give all ranks the first one's weights, since fillers and files may differ between machines."""
+        """Broadcast the first rank's weights to all, because fillers and files may differ between machines."""
         if self.exchange.replicas_diverged:
             return
         for net in self.nets.by_name.values():

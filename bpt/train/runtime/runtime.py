@@ -1,4 +1,4 @@
-"""Runtime: a run on the ranks and devices that there are. ``bind`` makes it of a plan and a state."""
+"""Runtime: a run on the available ranks and devices, which ``bind`` makes from a plan and a state."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ from bpt.train.state.train_state import TrainState
 class Runtime(Closeable):
     """Communicators, devices, nets, operators and threads of a run, which trains iteration by iteration.
 
-    ``bind`` makes it. When it is closed, another can be bound in the same process, to other ranks.
+    ``bind`` makes it. After it is closed, another one can be bound in the same process, to other ranks.
 
     Attributes:
         plan: the run.
         group: all ranks of the run, and those of them that train: ``world``.
-        heals: whether the run continues when a rank is lost; see ``healing``.
-        parallel: how the run is spread over its ranks.
+        heals: whether the run continues when a rank is lost (see ``healing``).
+        parallel: the parallelisation of the run.
         nets: the training net and the test nets.
         exchange: sums gradients over the ranks.
         updater: updates the training net.
         tuner: tries out settings in the first iterations.
         checkpoint: writes and reads snapshots.
-        recovery: what of the state the others can have when a rank is lost.
-        status: the signals and the loss that all ranks agree on.
+        recovery: the part of the state that this rank can provide when a rank is lost.
+        status: the signals and the loss that all ranks share.
         passes: runs the training net.
-        run_state: becomes a TrainState, and is replaced by one.
-        flight_log: this rank's; ``None`` without a flight recorder.
-        cleanup: closes all that is open.
+        run_state: this rank's part of the state.
+        flight_log: the log of this rank's flight recorder; ``None`` without one.
+        cleanup: closes all open resources.
     """
 
     plan: RunPlan
@@ -93,7 +93,7 @@ class Runtime(Closeable):
 
     @property
     def seed(self) -> int:
-        """The seed of everything random."""
+        """The seed of all random numbers."""
         return self.run_state.seed
 
     @property
@@ -103,7 +103,7 @@ class Runtime(Closeable):
 
     @property
     def iteration(self) -> int:
-        """The number of iterations done; may be set."""
+        """The number of completed iterations, which can be set."""
         return self.progress.iteration
 
     @iteration.setter
@@ -113,12 +113,12 @@ class Runtime(Closeable):
     def close(self, failed: bool = False) -> None:
         """Close all data sources, and free threads, shared memory and communicators.
 
-        A collective call, unless something ``failed``. What is closed already stays so.
+        This is a collective call, unless something ``failed``. A second call has no effect.
         """
         self.cleanup.close(failed)
 
     def record(self, error: BaseException) -> None:
-        """Write what this rank's flight recorder has from before ``error``, if there are other ranks."""
+        """Write the content of this rank's flight recorder before ``error``, if there are other ranks."""
         if self.flight_log:
             self.flight_log.failed(error)
 
@@ -132,9 +132,9 @@ class Runtime(Closeable):
         """Train one iteration; return its loss, which a GPU may not have computed yet.
 
         Args:
-            debug: log every blob and diff, in Caffe's lines.
-            observed: blobs, diffs, and what was subtracted from each parameter can be observed afterwards, if the run
-                has an observer.
+            debug: whether to log every blob and diff, in Caffe's lines.
+            observed: whether blobs, diffs and the subtracted updates must be readable afterwards, if the run has an
+                observer.
         """
         progress, observed = self.progress, observed and self.passes.has_observer
         progress.is_settled = self.tuner.settled
@@ -150,34 +150,34 @@ class Runtime(Closeable):
         return progress.last_loss
 
     def run(self, iterations: int) -> None:
-        """Train so many iterations."""
+        """Train ``iterations`` iterations."""
         for _ in range(iterations):
             self.train()
 
     def read_losses(self) -> None:
-        """Read the losses that a GPU has computed meanwhile, and what it has noted of its data.
+        """Read the losses that a GPU has computed meanwhile, and the errors in data that it has detected.
 
         Raises:
-            DataError: a label was no class.
-            DivergedError: one is not finite, and ``on_nan`` is not GO_ON.
+            DataError: a label is not a class.
+            DivergedError: a loss is not finite, and ``on_nan`` is not GO_ON.
         """
         self.passes.check()
         self.updater.losses.settle()
 
     def settle(self) -> None:
-        """Train until no trials are left: memory layout, inner layer and chunks of gradients."""
+        """Train until the trials of memory layout, inner engine and chunks of gradients are finished."""
         while not self.tuner.settled:
             self.iterate()
 
     def warm_up(self) -> None:
-        """Train until all is ready and tried out, and then undo these iterations."""
+        """Train until all trials are finished, and then undo these iterations."""
         before = self.state().copy()
         self.iterate()
         self.settle()
         self.load(before)
 
     def apply_update(self) -> None:
-        """Update all parameters from their gradients, which the rule then keeps; this ends an iteration."""
+        """Update all parameters from their gradients, and end the iteration; the rule keeps the updates."""
         updater = self.updater
         updater.rule.keep_updates(True)
         updater.rule.update(updater.rates(self.iteration), self.iteration)
@@ -185,18 +185,18 @@ class Runtime(Closeable):
         self.passes.executor.forget()
 
     def set_lr_schedule(self, optim: OptimSpec) -> None:
-        """Take learning rates from another spec from now on, of the same rule."""
+        """Replace the schedule of learning rates by that of ``optim``, which has the same rule."""
         self.plan, self.updater.rates.spec = replace(self.plan, optim=optim), optim
 
     # Tests
 
     def forward_only(self, debug: bool = False) -> float:
-        """Run the training net forward by the weights of the last update; return the loss of all ranks. Collective."""
+        """Run the training net forward with the current weights; return the loss of all ranks. A collective call."""
         return self.nets.train.outputs.total(self.passes.forward_only(self.iteration - 1, debug))
 
     @contextmanager
     def testing(self) -> Iterator[None]:
-        """Give all ranks equal nets inside, since a test is divided among them; a collective call."""
+        """Make the nets of all ranks equal in the block, because a test is divided among them; a collective call."""
         self.read_losses()
         with self.exchange.whole():
             self.parallel.parameters.before_test(self.net, self.exchange)
@@ -210,7 +210,7 @@ class Runtime(Closeable):
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Give the nets the average of the weights inside; a collective call, inside of ``testing``."""
+        """Replace the nets' weights by their average in the block; a collective call, inside of ``testing``."""
         with self.updater.rule.averaged():
             self.parallel.parameters.before_test(self.net, self.exchange)
             yield
@@ -222,18 +222,17 @@ class Runtime(Closeable):
         return self.run_state.current()
 
     def records(self) -> list[PartRecord]:
-        """Return what this rank knows of the run's state, without communication."""
+        """Return the records that this rank has of the run's state, without communication."""
         return self.recovery.records()
 
     def load(self, state: TrainState) -> None:
         """Continue from this rank's part of a state.
 
-        Of what the state does not name, moments are 0, averages are its weights, data begin at their first sample,
-        sequences begin at 0, and an exchange starts anew.
-        What was tuned meanwhile stays tuned.
+        If the state lacks something, moments are 0, averages are its weights, data begin at their first sample,
+        sequences begin at 0, and an exchange starts anew. Choices that were tuned meanwhile stay.
 
         Raises:
-            UserError: the state is of another seed, by which nets draw from when they are made: ``bind`` takes it.
+            UserError: the state has another seed, which must be set when nets are made: give the state to ``bind``.
         """
         self.run_state.load(state)
         self.passes.executor.forget()
@@ -242,10 +241,10 @@ class Runtime(Closeable):
         """Write weights and solver state under ``snapshot_prefix``; return the state's path. A collective call.
 
         Args:
-            name: behind the prefix; by default ``iter_`` and how many iterations are done.
+            name: the name after the prefix; by default ``iter_`` and the number of iterations.
 
         Raises:
-            WriteError: a file could not be written; what stood there before is intact. All ranks raise it.
+            WriteError: a file could not be written; the previous file is intact. All ranks raise it.
             DivergedError: weights are not finite, and ``on_nan`` is not GO_ON.
         """
         self.read_losses()
@@ -256,12 +255,12 @@ class Runtime(Closeable):
         return path
 
     def snapshot_in_memory(self) -> None:
-        """Write a snapshot in the memory of the first rank's host, if that is due; a collective call.
+        """Write a snapshot in the memory of the first rank's host if one is due; a collective call.
 
-        Nothing is written while trials are left.
+        It writes nothing before all trials are finished.
 
         Raises:
-            DivergedError: see ``snapshot``.
+            DivergedError: as in ``snapshot``.
         """
         if self.checkpoint.is_due_in_memory(self.iteration) and self.tuner.settled:
             with self.events.during(Activity.SNAPSHOT):
@@ -274,7 +273,7 @@ class Runtime(Closeable):
         """Continue from the solver state at ``path``.
 
         Raises:
-            FileError: a file is missing, damaged, of another kind, or of another net; it says which.
+            FileError: a file is missing, damaged, of another kind, or of another net; the message names it.
         """
         self.load(self.checkpoint.read(path, self.state()))
         self.run_state.share_weights()

@@ -12,17 +12,17 @@ from bpt.engine.late_loss import LateLoss, Loss
 LOG = logging.getLogger("bpt")
 
 
-MOST_LATE = 256  # losses that are not read yet; a device is hardly so many iterations behind
+MOST_LATE = 256  # largest number of unread losses; a device is rarely so many iterations behind
 
 
 class SmoothedLoss:
     """The mean of the last ``average_loss`` losses (Caffe: ``UpdateSmoothedLoss``).
 
-    A loss that is not finite is reported once, with its iteration; training goes on, as Caffe's does. A late loss is
-    read when a value is asked for.
+    A loss that is not finite is reported once, with its iteration; as in Caffe, training continues. Late losses are
+    read when a value is requested.
 
     Args:
-        check: called with the iteration and the value of each late loss when it is read.
+        check: function to call with the iteration and the value of each late loss when it is read.
     """
 
     def __init__(self, average_loss: int, check: Callable[[int, float], object] = lambda iteration, loss: None) -> None:
@@ -61,7 +61,7 @@ class SmoothedLoss:
         if not math.isfinite(loss) and not self._warned:
             self._warned = True
             LOG.warning(
-                "Iteration %d: loss = %g is not finite; training goes on, but its result is of no use. "
+                "Iteration %d: loss = %g is not finite; training continues, but its result is useless. "
                 "A smaller base_lr or clip_gradients often helps.",
                 iteration,
                 loss,
@@ -75,6 +75,6 @@ class SmoothedLoss:
 
     @property
     def history(self) -> tuple[float, ...]:
-        """The losses in the mean, oldest first, which a snapshot keeps."""
+        """The losses in the mean, oldest first, which a snapshot stores."""
         self.settle()
         return tuple(self._recent)

@@ -1,4 +1,4 @@
-"""The starting point of a resumed run: its seed, and how far each data layer has read."""
+"""The starting point of a resumed run: its seed, and the position of each data layer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def start_of(plan: RunPlan, resume: str) -> tuple[str, int]:
 
 
 def check_files(plan: RunPlan, resume: str) -> None:
-    """Raise a FileError if a file to start from is missing; reading it checks its content."""
+    """Raise a FileError if a file to start from is missing; this does not check its content."""
     for path in (resume if resume != "auto" else "", *snapshot.weight_files(plan.weights, plan.path)):
         if path:
             check_exists(path)
@@ -72,8 +72,8 @@ def positions_of(nets: Mapping[str, Net]) -> dict[tuple[str, str], int]:
 def set_positions(nets: Mapping[str, Net], positions: Mapping[tuple[str, str], int]) -> None:
     """Set the data layers to ``positions``.
 
-    Layers that these do not name start at their first sample: a state that Caffe wrote names none, and
-    Caffe restarts its data, too.
+    Layers without a position start at their first sample: a state of Caffe has no positions, and Caffe restarts its
+    data, too.
     """
     for name, net in nets.items():
         for layer, source in net.data_layers().items():

@@ -1,4 +1,4 @@
-"""Tests that take more samples than there are: a mean in which some count more often than others."""
+"""Detects tests that use more samples than the data set has, so that some count more often than others."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from bpt.nn.net import Net
 
 
 def wraparound_of_test_set(net: Net, name: str, batches: int, setting: str = "test_iter") -> tuple[str, str]:
-    """Return a warning and a remedy for a test that takes samples more than once; else two empty texts.
+    """Return a warning and a remedy for a test that uses samples more than once; else two empty texts.
 
-    Data that have no end, or draw their samples, tell nothing.
+    There is no warning for data without an end, or with random samples.
 
     Args:
-        net: the tested one; of it only the layers that read data are looked at.
-        name: its name, in messages.
-        batches: of a test.
-        setting: what says how many, in words of the user.
+        net: the test net, of which only the data layers are checked.
+        name: its name in messages.
+        batches: number of batches of a test.
+        setting: the user's name of the setting with this number.
     """
     for layer in net.data_layers().values():
         if not isinstance(layer, PrefetchingDataLayer) or not layer.counts_samples:

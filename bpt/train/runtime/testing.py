@@ -1,4 +1,4 @@
-"""Testing a net: the mean of its outputs over a number of batches, or the precision of what it has detected in them."""
+"""Tests a net: computes the mean of its outputs over a number of batches, or the precision of its detections."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from bpt.train.runtime.outputs import Outputs
 class ScoresOfTest:
     """The means over the batches of a test: each output blob by name, and the weighted loss.
 
-    Of a DetectionEvaluate layer's blob the mean average precision over all batches, and the average precisions by
-    label. Blobs that list something else are left out.
+    For a DetectionEvaluate layer's blob, these are the mean average precision over all batches, and the average
+    precisions by label. Other blobs with lists are left out.
     """
 
     outputs: dict[str, Tensor]
@@ -42,12 +42,12 @@ def run_test(
     """Run a test net forward ``iterations`` times and average its outputs.
 
     Args:
-        stop: asked before each batch; if it answers True the test ends without a result.
-        each: called after each batch with its number and its outputs.
-        debug: log every blob, in Caffe's lines; the operator must be cut into one segment a layer.
-        iteration: of the solver.
-        ap_version: how average precisions are taken; one of ``AP_VERSIONS``.
-        outputs: puts the outputs of many ranks together; by default this one is alone.
+        stop: function to call before each batch; if it returns True, the test ends without a result.
+        each: function to call after each batch with its number and its outputs.
+        debug: whether to log every blob, in Caffe's lines; the operator must have one segment for each layer.
+        iteration: the solver's iteration.
+        ap_version: the definition of average precision; one of ``AP_VERSIONS``.
+        outputs: assembles the outputs of several ranks; by default this rank is alone.
 
     Returns:
         The means, or ``None`` if the test was stopped.
@@ -64,7 +64,7 @@ def run_test(
         for batch in range(iterations):
             if stop():
                 return None
-            # By a number of its own, so that DummyData and the like draw anew.
+            # Each batch has its own pass number, so that DummyData and the like draw new numbers.
             loss += executor.evaluate(iteration, batch, debug=debug)
             values = {e.index: operator.values[e.index].float() for e in outputs.edges if e.index not in listed}
             for edge in judged:
@@ -81,7 +81,7 @@ def run_test(
 
 
 def _of_whole_test(operator: Operator, rows: Tensor, batch: int) -> Tensor:
-    """Return rows (1, 1, number, …) whose sample numbers count over all batches and ranks."""
+    """Return rows (1, 1, number, …) with sample numbers that are unique over all batches and ranks."""
     share = operator.net.context.split(batch_of(operator.net.graph))
     first = batch * share.total + share.start
     numbers = torch.where(rows[..., :1] >= 0, rows[..., :1] + first, rows[..., :1])

@@ -1,4 +1,4 @@
-"""TrainOptions: what a caller decides about a run beside its plan."""
+"""TrainOptions: the options of a run that a caller sets besides its plan."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ class TrainOptions:
     """The options of a run that are not in its plan.
 
     Attributes:
-        device: where to compute.
-        signals: where signals are noted; ``None``: signals keep their usual effect.
+        device: the device to compute on.
+        signals: records signals; ``None``: signals keep their usual effect.
         resume: a solver state to continue from; "auto" takes the newest good one under ``snapshot_prefix``, if there is
-            any. It has no effect on a run that continues from a ``TrainState``.
+            one. It has no effect on a run that continues from a ``TrainState``.
         observer: makes the operator of the training net for iterations whose blobs and diffs are observed, and the
             operators of the test nets.
         make_operator: makes the operator of a net, instead of the usual one for ``parallel_param``.
-        batch_factor: a batch has so many times the samples that the net's text says; see Parallel.
-        staging: how the nets are cut into stages and batches into micro-batches; by default as the plan is placed.
-        replica_share: the share of each batch that this process trains, which is alone; by default all of it.
+        batch_factor: ratio of a batch to the batch size in the net's text (see Parallel).
+        staging: the stages of the nets, and the micro-batches; by default those of the plan's placement.
+        replica_share: the share of each batch that this single process trains; by default all of it.
         log: gets the messages about the nets and their parallelisation.
     """
 

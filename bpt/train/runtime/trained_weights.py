@@ -1,4 +1,4 @@
-"""The trained weights of a net that is only run: weights of another net are refused, not scored."""
+"""Loads trained weights into a net for use, and refuses the weights of another net."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REMEDIES = {
     MissingWeights.REFUSE_RANDOM: ", or give --allow-random",
     MissingWeights.REFUSE: ", or leave --strict out",
 }
-"""The end of a message: how the command line accepts layers that are in none of the weights."""
+"""The end of a message: the flag that accepts layers which are in none of the weights."""
 
 
 def load_trained(
@@ -33,16 +33,16 @@ def load_trained(
 ) -> set[str]:
     """Load the files ``weights`` into the net of the text ``model``, and return the names of their layers.
 
-    A layer with parameters that is in none of the files is a warning.
+    bpt warns of a layer with parameters that is in none of the files.
 
     Args:
-        world: the ranks that have parts of the net or of its data; by default this one is alone.
-        missing: what else is done about such a layer.
-        asked: what the net is run for; see WeightCoverage.check.
+        world: the ranks with parts of the net or of its data; by default this rank is alone.
+        missing: the further treatment of such a layer.
+        asked: the requested outputs (see WeightCoverage.check).
 
     Raises:
-        FileError: a file is none of weights, or does not fit; or no layer of any file is one of the net's, though both
-            have parameters; or a layer's weights are missing, and that is refused.
+        FileError: a file is not a file of weights, or does not fit; or the files and the net have no layer with
+            parameters in common; or a layer's weights are missing, and that is refused.
         UserError: ranks have different files of one name.
     """
     world = world or SerialCommunicator()

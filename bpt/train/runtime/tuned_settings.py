@@ -1,4 +1,4 @@
-"""Tuned settings of a run: tried out in the first iterations, by all ranks together."""
+"""Tuned settings of a run, which all ranks try out together in the first iterations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class TunedSetting:
     """A choice that operators follow, from the start and whenever it changes.
 
     Args:
-        world: the ranks that choose together: since they wait for each other, the slowest one's times count.
+        choice: the choice by measurements.
+        world: the ranks that choose together; the times of the slowest count, because the others wait for it.
     """
 
     title: ClassVar[str]
@@ -40,7 +41,7 @@ class TunedSetting:
 
     @property
     def engine(self) -> int:
-        """The choice in use."""
+        """The current choice."""
         return self._choice.engine
 
     @property
@@ -49,18 +50,18 @@ class TunedSetting:
         return self._choice.settled
 
     def record(self, seconds: float) -> bool:
-        """Note how long this rank's iteration took; return whether this settled the choice. Collective until then."""
+        """Record the time of this rank's iteration; return whether the choice is final now. Collective until then."""
         if self._choice.record(max(self._world.allgather(seconds))):
             LOG.info("%s: %s", self.title, self._choice)
         self._use(self._choice.engine)
         return self.settled
 
     def state(self) -> tuple[int, ...]:
-        """Return the choice for a run that continues this one; nothing before it is settled."""
+        """Return the choice for a run that continues this one; () before it is final."""
         return (self.engine,) if self.settled else ()
 
     def load(self, state: Sequence[int]) -> None:
-        """Continue as an earlier run did, by its ``state()``, which is not empty; a final choice stays."""
+        """Continue with the choice of an earlier run, which is its ``state()`` and not empty; a final choice stays."""
         (engine,) = state
         self._choice.settle(engine)
         self._use(self._choice.engine)
@@ -78,9 +79,9 @@ class MemoryFormatSetting(TunedSetting):
     """The memory layout of a run's nets.
 
     Args:
-        engine: the solver's field of this name.
-        operators: of all nets.
-        world: see above.
+        engine: the solver's field ``engine``.
+        operators: the operators of all nets.
+        world: as in TunedSetting.
     """
 
     title = "Engine"
@@ -92,7 +93,7 @@ class MemoryFormatSetting(TunedSetting):
 
     def _use(self, engine: int) -> None:
         if self._operators[0].engine != engine:
-            release_free_memory()  # blocks of the other layout's sizes would lie idle beside the new ones
+            release_free_memory()  # blocks with the other layout's sizes would stay unused
         for operator in self._operators:
             operator.engine = engine
 
@@ -101,10 +102,10 @@ class Inner(TunedSetting):
     """The choice of the inner engine: torch's threads, or those of the inner layer.
 
     Args:
-        param: its ``inner_param { engine }`` counts. Only AUTO changes anything: each operator is what the other values
-            ask for. It is LIBRARY from the start if no rank has an operator that can do both.
-        operators: of all nets.
-        world: see above.
+        param: has ``inner_param { engine }``. Only AUTO changes anything, because operators have the engine of other
+            values from the start. It is LIBRARY from the start if no rank has an operator with both engines.
+        operators: the operators of all nets.
+        world: as in TunedSetting.
     """
 
     title = "Inner"
@@ -114,7 +115,7 @@ class Inner(TunedSetting):
         engine: int = param.inner_param.engine
         self._computes: list[TaskDagCompute] = []
         if engine == pb.InnerParameter.AUTO:
-            # Only what this run needs; see docs/architecture.md.
+            # A run imports only what it needs; see docs/architecture.md.
             from bpt.parallel.task_dag import TaskDagCompute  # noqa: PLC0415
 
             computes = (operator.compute for operator in operators)

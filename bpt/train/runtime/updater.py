@@ -1,4 +1,4 @@
-"""Updater: the end of an iteration, at which parameters follow their gradients, and all that an update goes by."""
+"""Updater: updates parameters at the end of an iteration, with learning rates, loss scale and divergence checks."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from bpt.train.state.train_state import TrainState, blob_of
 
 
 class Updater:
-    """Updates the parameters of a net once an iteration, from gradients that are those of all ranks.
+    """Updates the parameters of a net once an iteration, from the summed gradients of all ranks.
 
-    Making one is a collective call.
+    The constructor is a collective call.
 
     Args:
         net: the net that is trained.
@@ -41,13 +41,12 @@ class Updater:
         log: gets a message about the loss scale.
 
     Attributes:
-        rule: see above.
+        rule: the argument ``rule``.
         losses: the smoothed loss.
         rates: the learning rate of each iteration.
-        scale: by what losses are multiplied, and gradients divided again.
-        on_loss: called with the loss of each iteration; ``float`` reads it.
-        before_update: called with the loss when the gradients are those of all ranks, and no parameter has been updated
-            by them.
+        scale: the loss scale: losses are multiplied by it, and gradients divided.
+        on_loss: functions to call with the loss of each iteration; ``float`` reads it.
+        before_update: functions to call with the loss when the gradients are summed and no parameter is updated yet.
     """
 
     def __init__(
@@ -74,7 +73,7 @@ class Updater:
         rule.shard_info = parallel.parameters.shard_info(net, exchange)
 
     def begin(self, iteration: int, keeps_updates: bool) -> None:
-        """Begin an iteration; with ``keeps_updates``, the subtracted updates are kept for later."""
+        """Begin an iteration; ``keeps_updates``: whether the rule stores the subtracted updates."""
         lr_policy.log_step(self.rates.spec, iteration)
         self.rule.keep_updates(keeps_updates or self._keeps_updates)
         if self.scale.dynamic and self._parallel.codec:
@@ -83,8 +82,8 @@ class Updater:
     def early(self, operator: Operator, iteration: int) -> UpdatePiece | None:
         """Return a callable that updates parameters before all gradients are complete; ``None`` if that is impossible.
 
-        It is impossible where all gradients are needed first: to sum them over ranks, to divide by a loss scale, to
-        clip them, to observe them, or to tell phases apart.
+        It is impossible if all gradients are needed first: to sum them over ranks, to divide them by a loss scale, to
+        clip them, to observe them, or to time phases separately.
         """
         alone = self._parallel.is_alone and len(operator.segments) == 1
         scaled = self.scale.dynamic or self.scale.value != 1
@@ -94,10 +93,10 @@ class Updater:
         return self.rule.piecewise(self.rates(iteration), iteration)
 
     def may_read_late(self, iteration: int, device: torch.device) -> bool:
-        """Return whether the loss of an iteration may be read after it, when it is displayed or stored.
+        """Return whether the loss of an iteration may be read later, when it is displayed or stored.
 
-        That lets the host run ahead of a GPU. It is impossible if the iteration is displayed, if a rate or a caller
-        depends on its loss, or if there are other ranks.
+        Then the host can run ahead of a GPU. It is impossible if the iteration is displayed, if a learning rate or a
+        caller depends on its loss, or if there are other ranks.
         """
         needed = self._is_displayed(iteration) or self.before_update or self.rates.follows_loss
         return computes_apart(device) and self._parallel.is_alone and not needed
@@ -108,16 +107,16 @@ class Updater:
 
     @property
     def _checks_loss(self) -> bool:
-        """Whether a loss that is not finite ends the run; a dynamic scale leaves its update out."""
+        """Whether a loss that is not finite ends the run; under a dynamic scale it only skips the update."""
         return self._stops_at_nan and not (self.scale.dynamic and self.scale.value > LEAST)
 
     def update(self, iteration: int, loss: Loss, applied: Sequence[Applied], again: Look) -> None:
-        """Update the parameters after all observers, in this order, as Caffe does; a collective call.
+        """Call all observers, and then update the parameters, in Caffe's order; a collective call.
 
         Args:
-            loss: of all ranks.
+            loss: the loss of all ranks.
             applied: the gradients.
-            again: runs the net forward as this iteration did.
+            again: function that runs the net forward as this iteration did.
         """
         if not isinstance(loss, LateLoss):
             self.losses.settle()
@@ -137,7 +136,7 @@ class Updater:
         self.rule.average(iteration + 1)
 
     def _parameters_of(self, layers: Set[int] | None) -> list[int]:
-        """Return the indices of the parameters of these layers; ``None`` for all."""
+        """Return the indices of the parameters of ``layers``; ``None`` means all layers."""
         held = enumerate(self._net.local_params)
         return [index for index, param in held if layers is None or param.layer in layers]
 
@@ -145,7 +144,7 @@ class Updater:
         """Unscale the gradients; drop all of them if any is not finite. Return whether all were finite.
 
         Args:
-            applied: gradients, and the parameters that have them.
+            applied: gradients with the indices of their parameters.
         """
         each = [self.scale.divide(self.rule.gradients(members), of.batch) for of, members in applied]
         finite = all(each)
@@ -155,12 +154,12 @@ class Updater:
                 self._parallel.codec.undo()
         if self.scale.dynamic and self._parallel.is_delayed:
             self.scale.learn(not self._status.overflown)
-            self._status.overflow = not finite  # is sent with the next loss
+            self._status.overflow = not finite  # the next loss carries it
         return finite
 
     @torch.no_grad()
     def load(self, state: TrainState) -> None:
-        """Continue from the parameters of a state, and its update data, as ``Runtime.load`` does."""
+        """Continue from the parameters and update data of a state, as ``Runtime.load`` does."""
         net = self._net
         no_moments = (torch.zeros(()),) * self.rule.tensors_per_parameter
         for place, param in enumerate(net.local_params):

@@ -1,4 +1,4 @@
-"""The lines in which a run shows a net's outputs, as Caffe's log parsers expect them."""
+"""The log lines with a net's outputs, in the form that Caffe's log parsers expect."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class DisplayInterval:
 
 
 class TrainingDisplay:
-    """Shows iterations of training when they are due: loss, outputs, learning rate.
+    """Shows loss, outputs and learning rate of displayed iterations.
 
     Args:
-        plan: says which iterations are shown.
-        runtime: the run; from now on its updater calls the display.
-        notify: called with a milestone for each iteration that is shown.
+        plan: selects the iterations to display.
+        runtime: the run, whose updater calls the display from now on.
+        notify: function to call with a milestone for each displayed iteration.
     """
 
     def __init__(self, plan: RunPlan, runtime: Runtime, notify: Listener) -> None:
@@ -50,7 +50,7 @@ class TrainingDisplay:
         runtime.updater.on_loss.append(self._show_if_due)
 
     def begin_interval(self) -> None:
-        """Measure from now on the speed that the next shown iteration has."""
+        """Begin the measurement of the speed that the next displayed iteration shows."""
         self._interval = DisplayInterval(self._runtime.iteration)
 
     def debugs(self, iteration: int) -> bool:
@@ -82,10 +82,10 @@ def display_line(iteration: int, loss: float, interval: tuple[int, float], displ
 
 
 def output_lines(graph: LayerGraph, values: Mapping[str, Tensor], prefix: str) -> Iterator[str]:
-    """Return a line for each element of each output: ``Train net output #0: loss = 2.3 (* 1 = 2.3 loss)``.
+    """Yield a line for each element of each output: ``Train net output #0: loss = 2.3 (* 1 = 2.3 loss)``.
 
     Args:
-        values: data of the output blobs, by name; a rank that has no outputs gives none.
+        values: data of the output blobs, by name; empty on a rank without outputs.
         prefix: ``"Train"``, ``"Test"`` or ``"Average"``.
     """
     index = 0
@@ -96,5 +96,5 @@ def output_lines(graph: LayerGraph, values: Mapping[str, Tensor], prefix: str) -
 
 
 def loss_note(weight: float, value: float) -> str:
-    """Return Caffe's note on how an output counts in the loss; empty if it does not count."""
+    """Return Caffe's note on the weight of an output in the loss; empty if the weight is 0."""
     return f" (* {number(weight)} = {number(weight * value)} loss)" if weight else ""

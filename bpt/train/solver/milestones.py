@@ -1,4 +1,4 @@
-"""Milestones: what a Solver reports to its listeners, on every rank alike: bound, displayed, tested, saved."""
+"""Milestones: the events that a Solver reports to its listeners on every rank: bound, displayed, tested, saved."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Displayed:
     """A milestone: an iteration is shown in the log.
 
     Attributes:
-        loss: smoothed as the log shows it.
-        outputs: of the training net, by blob.
-        learning_rate: of the iteration.
-        iterations, seconds: since the last one that was shown; 0 iterations at the first.
+        loss: the smoothed loss of the log.
+        outputs: the outputs of the training net, by blob.
+        learning_rate: the learning rate of the iteration.
+        iterations, seconds: iterations and seconds since the last displayed one; 0 iterations for the first.
     """
 
     iteration: int
@@ -41,10 +41,10 @@ class Displayed:
 
 @dataclass(frozen=True)
 class Tested:
-    """A milestone: a test net has been tested after so many iterations.
+    """A milestone: a test net has been tested after ``iteration`` iterations.
 
     Attributes:
-        net: its number.
+        net: the number of the test net.
     """
 
     iteration: int
@@ -62,4 +62,4 @@ class Saved:
 
 Milestone = Bound | Displayed | Tested | Saved
 Listener = Callable[[Milestone], object]
-"""Called on every rank at the same point, so it may call collectives."""
+"""A listener is called on every rank at the same point, so it may make collective calls."""

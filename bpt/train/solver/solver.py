@@ -39,12 +39,12 @@ LOG = logging.getLogger("bpt")
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """The way in which a run ended.
+    """The outcome of a run.
 
     Attributes:
-        iterations: that it came to.
+        iterations: number of completed iterations.
         terminated: whether SIGTERM has stopped it.
-        short: whether a replay has not come to the end of the run that it repeats.
+        short: whether a replay has ended before the run that it repeats.
     """
 
     iterations: int
@@ -54,7 +54,7 @@ class RunOutcome:
 
 @dataclass(frozen=True)
 class _Session:
-    """A runtime, and what shows and tests it; after a loss of ranks there is another one."""
+    """A runtime with its display and its tester; after a loss of ranks there is a new one."""
 
     runtime: Runtime
     tester: Tester
@@ -65,18 +65,18 @@ class _Session:
 class Solver(Closeable):
     """Caffe's schedule over a Runtime: trains, displays, tests and writes snapshots when they are due.
 
-    On many ranks each has a Solver of the same text; they train together, as ``parallel_param`` says, and give the
-    losses and weights of one process.
+    With several ranks, each has a Solver with the same text. They train together by ``parallel_param``, and give the
+    losses and weights of a single process.
 
     Args:
-        run: the solver's text, as ``read_solver`` gives it, or a plan.
-        options: of the run; see TrainOptions.
-        world: the ranks that train together; by default this one is alone.
-        listeners: are called with each Milestone.
+        run: the solver's text from ``read_solver``, or a plan.
+        options: the options of the run.
+        world: the ranks that train together; by default this rank is alone.
+        listeners: functions to call with each Milestone.
 
     Attributes:
         plan: the run.
-        listeners: may be changed at any time.
+        listeners: functions to call with each Milestone; the list may be changed at any time.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Solver(Closeable):
         self.listeners = list(listeners)
         self._options = options
         self._requests = Requests()
-        self._leads = False  # this rank holds the lock on the snapshots, and shows the progress
+        self._leads = False  # whether this rank holds the lock on the snapshots, and shows the progress
         self._lock = ExitStack()
         member = start(self.plan, world or SerialCommunicator(), options)
         self._member: _Session | SpareRank = member if isinstance(member, SpareRank) else self._session_of(member)
@@ -124,7 +124,7 @@ class Solver(Closeable):
 
     @property
     def runtime(self) -> Runtime:
-        """The Runtime that trains; a rank that is spare has none, until it takes the place of another."""
+        """The Runtime that trains; a spare rank has none until it replaces another rank."""
         return self._session.runtime
 
     @property
@@ -134,7 +134,7 @@ class Solver(Closeable):
 
     @property
     def iter(self) -> int:
-        """The number of iterations done; 0 on a spare rank."""
+        """The number of completed iterations; 0 on a spare rank."""
         return 0 if isinstance(self._member, SpareRank) else self.runtime.iteration
 
     @property
@@ -149,16 +149,16 @@ class Solver(Closeable):
 
     @property
     def unsaved(self) -> str:
-        """The work that is in no snapshot, in words."""
+        """The work since the last snapshot, in words."""
         iteration, path = self._saved
         count = self.iter - iteration
         since = f"since {path}" if path and path != "auto" else f"since iteration {iteration}"
         return f"{count} iteration{'s' * (count != 1)} {since}"
 
     def close(self, failed: bool = False) -> None:
-        """Close all data sources and give shared memory back; a collective call, unless something ``failed``.
+        """Close all data sources and free shared memory; a collective call, unless something ``failed``.
 
-        A rank that is lost here, or since the work was done, is not missed in a run that heals.
+        In a run that heals, it ignores the loss of a rank after the end of the work.
         """
         self._lock.close()
         run = self._run
@@ -170,7 +170,7 @@ class Solver(Closeable):
             run.group.everyone.Revoke()  # others may wait for this rank
 
     def set_lr_schedule(self, optim: OptimSpec) -> None:
-        """Take learning rates from another spec from now on, of the same rule."""
+        """Replace the schedule of learning rates by that of ``optim``, which has the same rule."""
         self.runtime.set_lr_schedule(optim)
         self.plan = self.runtime.plan
 
@@ -178,7 +178,7 @@ class Solver(Closeable):
         """Continue from the solver state at ``path``.
 
         Raises:
-            FileError: a file is missing, damaged, of another kind, or of another net; it says which.
+            FileError: a file is missing, damaged, of another kind, or of another net; the message names it.
         """
         self.runtime.restore(path)
 
@@ -186,10 +186,10 @@ class Solver(Closeable):
         """Write weights and solver state under ``snapshot_prefix``; return the state's path. A collective call.
 
         Args:
-            name: behind the prefix; by default ``iter_`` and how many iterations are done.
+            name: the name after the prefix; by default ``iter_`` and the number of iterations.
 
         Raises:
-            WriteError: a file could not be written; what stood there before is intact. All ranks raise it.
+            WriteError: a file could not be written; the previous file is intact. All ranks raise it.
         """
         with self.runtime.events.during(Activity.SNAPSHOT):
             path = self.runtime.snapshot(name)
@@ -219,7 +219,7 @@ class Solver(Closeable):
             self._leads = True
             try:
                 self._lock.enter_context(held_for(plan))
-            except BptError as error:  # a lock may outlast a host that is dead
+            except BptError as error:  # the lock of a dead host may remain
                 LOG.warning("%s", error)
         before = self._member.runtime.status if isinstance(self._member, _Session) else None
         self._member = self._session_of(runtime)
@@ -238,7 +238,7 @@ class Solver(Closeable):
             raise RunError(f"{world.size} ranks are left, fewer than min_ranks: {least}; wrote {path}")
         wanted = any(snapshot for _, _, snapshot, _ in facts)
         if wanted or (plan.snapshot and self.iter % plan.snapshot == 0 and self.iter > self._first):
-            self.snapshot()  # that, or less, may have been under way when the rank was lost
+            self.snapshot()  # the loss may have interrupted a snapshot
 
     def _solve(self, progress: ProgressBar, runtime: Runtime) -> None:
         plan = self.plan
@@ -257,7 +257,7 @@ class Solver(Closeable):
             self._log_what_is_saved()
             LOG.info("Optimization stopped early.")
             return
-        # The loss and scores after the last update, where the display falls on it.
+        # As in Caffe, show the loss and the scores after the last update if it is a displayed iteration.
         if plan.displays(self.iter):
             # Caffe leaves debug_info as the last iteration had it.
             debug = self._session.display.debugs(self.iter - 1)
@@ -307,5 +307,5 @@ class Solver(Closeable):
         runtime.read_losses()
 
     def test(self, index: int) -> ScoresOfTest | None:
-        """Test one test net and log its scores; ``None`` if a signal has stopped it, or its test_iter is 0."""
+        """Test one test net and log its scores; return ``None`` if a signal stops it, or its test_iter is 0."""
         return self._session.tester.test(index)

@@ -23,11 +23,11 @@ LOG = logging.getLogger("bpt")
 
 @dataclass
 class Requests:
-    """The requests to a run that are not done yet.
+    """The pending requests to a run.
 
     Attributes:
-        stop: training ends.
-        snapshot: a snapshot is written as soon as the nets have the weights again.
+        stop: whether training must end.
+        snapshot: whether to write a snapshot as soon as the nets have the weights, and not their average.
     """
 
     stop: bool = False
@@ -38,9 +38,9 @@ class Tester:
     """Tests the test nets of a run.
 
     Args:
-        requests: a test ends early when a stop is requested, and a test without progress for long requests one.
-        snapshot: writes a snapshot, of a name.
-        notify: called with a milestone for each test.
+        requests: pending requests: a stop ends a test early, and tests without progress request a stop.
+        snapshot: function that writes a snapshot with a name.
+        notify: function to call with a milestone for each test.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Tester:
         self._requests = requests
         self._snapshot = snapshot
         self._notify = notify
-        self._averaged = False  # the nets have the average of the weights
+        self._averaged = False  # whether the nets have the average of the weights
 
     def test_all(self) -> None:
         """Test every test net and log its scores, then again with the average of the weights, if there is one."""
@@ -76,7 +76,7 @@ class Tester:
         return [None if self._requests.stop else self.test(index) for index in range(len(self._runtime.nets.tests))]
 
     def test(self, index: int) -> ScoresOfTest | None:
-        """Test one test net and log its scores; ``None`` if a signal has stopped it, or its test_iter is 0."""
+        """Test one test net and log its scores; return ``None`` if a signal stops it, or its test_iter is 0."""
         iteration = self._runtime.iteration
         if not self._plan.test_iter[index]:
             LOG.warning("test_iter is 0: net (#%d) is not tested", index)
@@ -109,7 +109,7 @@ class Tester:
         return scores
 
     def _judge(self, scores: Sequence[ScoresOfTest | None]) -> None:
-        """Note whether this was the best test so far; keep it, or end training without progress for long."""
+        """Compare a test with the best so far; keep a better one, and request a stop after too many worse ones."""
         plan, runtime, name = self._plan, self._runtime, self._plan.judged_by
         own = [float(each.outputs[name].item()) for each in scores if each is not None and name in each.outputs]
         score = next(value for values in runtime.world.allgather(own) for value in values)
@@ -129,7 +129,7 @@ class Tester:
 
     @contextmanager
     def _without_snapshots(self) -> Iterator[None]:
-        """Delay snapshot requests inside, where the nets do not have the weights."""
+        """Delay snapshot requests in the block, in which the nets have the average of the weights."""
         self._averaged = True
         try:
             yield
@@ -137,7 +137,7 @@ class Tester:
             self._averaged = False
 
     def _is_stopped(self) -> bool:
-        """Handle the signals that came during a test; return whether to stop."""
+        """Handle signals during a test; return whether to stop."""
         while (action := self._runtime.status.agree()) is not SignalAction.NONE:
             if action is SignalAction.STOP:
                 self._requests.stop = True

@@ -1,8 +1,8 @@
-"""Snapshots: the weights of a net and the state of its solver, in files that Caffe reads and writes too.
+"""Snapshots: the weights of a net and the state of its solver, in files that Caffe reads and writes, too.
 
-``<snapshot_prefix>_iter_<N>.caffemodel`` and ``….solverstate``, or both with ``.h5`` under
-``snapshot_format: HDF5``; N is the number of iterations done. The state is a ``pb.SolverState`` whose history is
-kept apart, as tensors of the update rule.
+The files are ``<snapshot_prefix>_iter_<N>.caffemodel`` and ``….solverstate``, or both with ``.h5`` under
+``snapshot_format: HDF5``; N is the number of iterations. The state is a ``pb.SolverState`` whose history is separate,
+as tensors of the update rule.
 """
 
 from bpt.train.state.missing_weights import MissingWeights, WeightCoverage

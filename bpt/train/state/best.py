@@ -1,4 +1,4 @@
-"""Best: the best value of a test output so far, which decides what is kept, and when training has brought enough."""
+"""Best: the best value of a test output so far, which selects the best snapshot and can end training."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ class Best(NamedTuple):
 
     Attributes:
         score: the best value.
-        iteration: the iterations that led to it.
-        last_test: those before the last test.
-        tests_since: tests since the best one.
+        iteration: number of iterations before it.
+        last_test: number of iterations before the last test.
+        tests_since: number of tests since the best one.
     """
 
     score: float
@@ -31,13 +31,14 @@ def after_test(best: Best | None, score: float, iteration: int, higher: bool, mi
     """Return the best value after a test.
 
     Args:
-        best: before it; ``None``: it is the first.
-        score: its value; one that is not finite is never better.
-        higher: whether higher ones are better.
-        min_delta: a value is better if it is by more than this.
+        best: the best value before it; ``None``: this is the first test.
+        score: the value of the test; a value that is not finite is never better.
+        iteration: number of iterations before the test.
+        higher: whether higher values are better.
+        min_delta: difference that a better value must exceed.
     """
     if best is not None and best.last_test == iteration:
-        return best  # repeated, after a rank was lost
+        return best  # the test is repeated after the loss of a rank
     if best is None:
         worst = -math.inf if higher else math.inf
         best = Best(worst, iteration, iteration)

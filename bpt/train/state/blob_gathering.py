@@ -1,7 +1,7 @@
-"""Blobs that lie on several ranks, brought to the one that writes them: rank 0 of a communicator.
+"""Gathers blobs from several ranks on the rank that writes them, rank 0 of a communicator.
 
-All ranks go through the same blobs in the same order, and a blob comes in pieces. So no rank holds more than a piece
-besides its own, unless the file's format wants the whole blob at once.
+All ranks go through the same blobs in the same order, and send a blob in pieces. So no rank holds more than a piece
+besides its own part, unless the file's format needs the whole blob at once.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from bpt.nn.net import Net
 from bpt.system.comm.base import Communicator
 from bpt.train.state.stored import runs_of_rows
 
-PIECE = 2**22  # elements that are sent at once: 16 MiB of float32
+PIECE = 2**22  # elements in a message: 16 MiB of float32
 
 Floats = NDArray[np.floating[Any]]
-"""In a run's precision: files take float32 of it."""
+"""Values in a run's precision; files convert them to float32."""
 
 Index = tuple[slice, ...]
-"""A place in an array; ``()`` is all of it."""
+"""An index of an array; ``()`` is all of it."""
 
 Diffs = Sequence[Tensor | None]
 """A diff for each parameter that a rank holds (``net.local_params``), in their order; ``None`` stands for zeros."""
 
 
 class Gathered:
-    """The values of a parameter blob (or of its moment or diff) on their way to rank 0, to be read once.
+    """The values of a parameter blob (or of its moment or diff), which rank 0 gathers and reads once.
 
     Args:
-        comm, parts: the ranks, and what each of them holds of the net.
-        owner: the parameter whose place on the ranks the values share.
-        own: what this rank has of them; ``None``: zeros, or nothing if it does not hold the parameter.
-        dtype: of the values, on all ranks.
-        shape: of the blob, if it is not the owner's (share_mode PERMISSIVE).
+        comm, parts: the ranks, and each rank's part of the net.
+        owner: the parameter whose division among the ranks the values share.
+        own: this rank's values; ``None``: zeros, or nothing if it does not hold the parameter.
+        dtype: the type of the values on all ranks.
+        shape: the shape of the blob, if it is not the owner's (share_mode PERMISSIVE).
     """
 
     def __init__(
@@ -65,11 +65,11 @@ class Gathered:
         self._coming = self._exchange()
 
     def pieces(self) -> Iterator[tuple[Index, Floats]]:
-        """Yield on rank 0 the remaining pieces with their places; other ranks send what they have."""
+        """Yield the remaining pieces with their indices on rank 0; other ranks send theirs."""
         return self._coming
 
     def array(self) -> Floats:
-        """Return on rank 0 the whole blob; it shares memory with the net's if that is on the CPU."""
+        """Return the whole blob on rank 0; it shares memory with the net's if that is on the CPU."""
         whole = None
         for index, piece in self._coming:
             if index == ():
@@ -80,7 +80,7 @@ class Gathered:
         return np.zeros(self.shape, self._dtype) if whole is None else whole
 
     def drain(self) -> None:
-        """Receive or send the rest, and drop it."""
+        """Receive or send the remaining pieces, and drop them."""
         for _ in self._coming:
             pass
 
@@ -98,7 +98,7 @@ class Gathered:
                     yield index, piece
 
     def _places(self, part: BlobSlice | None) -> Iterator[tuple[Index, slice]]:
-        """Yield the pieces of what one rank holds: place in the blob, and rows of what it holds."""
+        """Yield the pieces of a rank's part: the index in the blob, and the rows of the part."""
         shape = part.shape(self.shape) if part else self.shape
         if not shape:
             yield (), slice(None)
@@ -120,7 +120,7 @@ class Gathered:
 
 
 class OfRank(Gathered):
-    """Values that only one rank has and that are no part of a net."""
+    """Values of a single rank that are not part of a net."""
 
     def __init__(self, comm: Communicator, rank: int, own: Tensor | None, shape: Shape, dtype: torch.dtype) -> None:
         self.shape = shape
@@ -133,7 +133,7 @@ class OfRank(Gathered):
 
 @dataclass(frozen=True)
 class BlobValues:
-    """One parameter blob of a net, on its way to the rank that writes it."""
+    """A parameter blob of a net that is gathered on the rank that writes it."""
 
     data: Gathered
     diff: Gathered | None
@@ -163,7 +163,7 @@ def layers_of(net: Net, diffs: Diffs | None, comm: Communicator, parts: Sequence
 
 
 def blobs_of(layers: Layers) -> Iterator[Gathered]:
-    """Yield the blobs to gather for a file of weights, in order."""
+    """Yield the blobs to gather for a file of weights, in the file's order."""
     for _, blobs in layers:
         for blob in blobs:
             yield blob.data
@@ -193,7 +193,7 @@ def write_together(comm: Communicator, blobs: Iterable[Gathered], write: Callabl
     """Let rank 0 ``write``, which consumes ``blobs`` in their order, while the others send. A collective call.
 
     Raises:
-        FileError, WriteError: what ``write`` raised; all ranks learn of it and raise the same.
+        FileError, WriteError: the error of ``write``, which all ranks raise.
     """
     failure: FileError | WriteError | None = None
     if comm.rank == 0:

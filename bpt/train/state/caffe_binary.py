@@ -24,9 +24,9 @@ T = TypeVar("T")
 
 
 def write_weights(name: str, layers: Layers, path: str) -> None:
-    """Write the net as Caffe's ``Net::ToProto`` does: every layer, Splits too, as it was built, with its blobs.
+    """Write the net as Caffe's ``Net::ToProto`` does: every built layer, including Splits, with its blobs.
 
-    The message with all of them lies in this rank's memory.
+    The message with all blobs is in this rank's memory.
     """
     message = pb.NetParameter(name=name)
     for node, blobs in layers:
@@ -37,7 +37,7 @@ def write_weights(name: str, layers: Layers, path: str) -> None:
 def _describe(message: pb.LayerParameter, node: LayerNode, blobs: Sequence[BlobValues], path: str) -> None:
     message.CopyFrom(node.spec.param)
     del message.blobs[:]
-    # What Caffe's layers write into their own text when they are set up:
+    # Caffe's layers write this into their own text during their setup:
     if LAYERS[node.type].is_loss and not message.loss_weight:
         message.loss_weight.append(1)
     for index, blob in enumerate(blobs):
@@ -58,10 +58,10 @@ def _to_message(path: str, data: Gathered, diff: Gathered | None = None) -> pb.B
 
 
 def read_weights(path: str) -> StoredLayers:
-    """Return the layers in the file at ``path``, also those of the old formats V1 and V0.
+    """Return the layers in the file at ``path``, even in the old formats V1 and V0.
 
     Raises:
-        FileError: missing, damaged, or another kind of file.
+        FileError: the file is missing, damaged, or of another kind.
     """
     message = read_binary(path, pb.NetParameter)
     if message.layer and message.layers:
@@ -83,7 +83,7 @@ def _stored_layer(path: str, name: str, blobs: Sequence[pb.BlobProto]) -> dict[i
 
 
 class _BlobOfMessage(StoredBlob):
-    """A blob in a message, which has been read whole."""
+    """A blob in a message, which is in memory as a whole."""
 
     def __init__(self, path: str, what: str, blob: pb.BlobProto) -> None:
         self._path = path
@@ -106,7 +106,7 @@ class _BlobOfMessage(StoredBlob):
 
 
 def _taken(entry: pb.ExchangeMemory) -> pb.BlobProto:
-    """Return the values, and remove them from the entry."""
+    """Return the values of the entry, and remove them from it."""
     values = pb.BlobProto()
     values.CopyFrom(entry.values)
     entry.ClearField("values")
@@ -131,7 +131,7 @@ def read_state(path: str) -> tuple[pb.SolverState, list[StoredBlob]]:
     """Return the solver state at ``path``, and its history, followed by the values of ``exchange_memory``.
 
     Raises:
-        FileError: missing, damaged, or another kind of file.
+        FileError: the file is missing, damaged, or of another kind.
     """
     state = read_binary(path, pb.SolverState)
     history: list[StoredBlob] = [

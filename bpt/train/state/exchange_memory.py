@@ -1,4 +1,4 @@
-"""The memory of all ranks' exchanges in a snapshot: residuals of a codec, which no other rank has."""
+"""The memory of all ranks' exchanges in a snapshot, such as a codec's residuals, which no other rank has."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from bpt.train.state.blob_gathering import Gathered, OfRank
 from bpt.train.state.stored import StoredBlob
 
 Extras = Mapping[str, Mapping[str, Tensor]]
-"""Exchange → name → tensor; see TrainState."""
+"""Exchange → name → tensor, as in TrainState."""
 
 
 class Remembered(NamedTuple):
-    """One tensor of one rank on its way to rank 0: its identity and its values."""
+    """A tensor of one rank that is gathered on rank 0: its identity and its values."""
 
     entry: pb.ExchangeMemory
     values: Gathered
@@ -29,8 +29,8 @@ def exchange_state_of(extras: Extras, world: Communicator, dtype: torch.dtype) -
     """Return the memory of all ranks of ``world``, in the same order on all; a collective call.
 
     Args:
-        extras: of this rank.
-        dtype: of all tensors.
+        extras: the memory of this rank.
+        dtype: the type of all tensors.
     """
     own = [(exchange, name, tuple(value.shape)) for exchange, of in extras.items() for name, value in of.items()]
     return [
@@ -44,17 +44,17 @@ def exchange_state_of(extras: Extras, world: Communicator, dtype: torch.dtype) -
 
 
 def drain(memory: Sequence[Remembered]) -> None:
-    """Receive or send the rest, and drop it."""
+    """Receive or send the remaining pieces of all tensors, and drop them."""
     for each in memory:
         each.values.drain()
 
 
 def keep_rank(state: pb.SolverState, stored: Sequence[StoredBlob], rank: int | None) -> None:
-    """Keep in ``state`` one rank's memory, with its values, and drop the others'.
+    """Keep one rank's memory in ``state``, with its values, and drop that of the others.
 
     Args:
         stored: the values of ``state.exchange_memory``.
-        rank: ``None``: nothing of any.
+        rank: the rank; ``None``: drop the memory of all ranks.
     """
     chosen = [(entry, blob) for entry, blob in zip(state.exchange_memory, stored, strict=True) if entry.rank == rank]
     entries = []
@@ -68,7 +68,7 @@ def keep_rank(state: pb.SolverState, stored: Sequence[StoredBlob], rank: int | N
 
 
 def extras_of(state: pb.SolverState) -> dict[str, dict[str, Tensor]]:
-    """Return what the rank remembers, from ``state``."""
+    """Return the exchange's memory in ``state``, which is that of one rank."""
     extras: dict[str, dict[str, Tensor]] = {}
     for entry in state.exchange_memory:
         extras.setdefault(entry.exchange, {})[entry.name] = torch.from_numpy(blob_to_array(entry.values).copy())

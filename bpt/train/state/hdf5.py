@@ -1,9 +1,11 @@
 """Weights and solver states in Caffe's HDF5 format: ``.caffemodel.h5`` and ``.solverstate.h5``.
 
-Weights: a group ``/data/<layer>`` for each layer with a data set a blob (``0``, ``1``), shared ones with their owner
-only; ``/diff`` likewise, with all of them. HDF5 reads a name as a path: what it takes for another one is refused.
-States: ``/iter``, ``/learned_net``, ``/current_step``, ``/history/<number>``, and bpt's own fields as one message in
-``/bpt``, at which Caffe does not look; what exchanges remember in ``/memory/<number>``.
+Weights have a group ``/data/<layer>`` for each layer, with a data set for each blob (``0``, ``1``); shared blobs are
+only in their owner's group. ``/diff`` has all blobs in the same form. HDF5 reads a name as a path, so a name that HDF5
+changes is refused.
+
+States have ``/iter``, ``/learned_net``, ``/current_step`` and ``/history/<number>``. bpt's own fields are one message
+in ``/bpt``, which Caffe ignores; the memory of exchanges is in ``/memory/<number>``.
 """
 
 from __future__ import annotations
@@ -43,15 +45,15 @@ if TYPE_CHECKING:
 
 _OWN_FIELDS = "bpt"
 _MEMORY = "memory"
-_DEEPEST = 100  # groups within groups, as protobuf has it for messages
-_MOST_VALUES_A_BYTE = 1024  # that compression can bring about; what is announced but not there reads as zeros
+_DEEPEST = 100  # deepest nesting of groups, which is protobuf's limit for messages
+_MOST_VALUES_A_BYTE = 1024  # limit of compression; a larger announced size is refused, as missing values read as zeros
 
 
 def write_weights(name: str, layers: Layers, path: str) -> None:
-    """Write the net as Caffe's ``Net::ToHDF5`` does, which leaves out its ``name``.
+    """Write the net as Caffe's ``Net::ToHDF5`` does, without its ``name``.
 
     Raises:
-        FileError: a layer's name is not possible (``check_names``), or h5py is missing.
+        FileError: a layer's name is impossible (``check_names``), or h5py is missing.
         WriteError: the file could not be written.
     """
     try:
@@ -81,7 +83,7 @@ def write_arrays(layers: Mapping[str, Sequence[FloatArray]], path: str) -> None:
 
     Raises:
         FileError: h5py is missing.
-        WriteError: the file could not be written; also if the name of a layer is not possible.
+        WriteError: the file could not be written, or a layer's name is impossible.
     """
 
     def fill(file: h5py.File) -> None:
@@ -136,7 +138,7 @@ def _put_string(file: h5py.File, name: str, value: str) -> None:
 
 
 def _write(path: str, fill: Callable[[h5py.File], None]) -> None:
-    """Write a file that ``fill`` fills, completely or not at all."""
+    """Write a file with the content of ``fill``, atomically."""
     library = _library(path)
     with atomic_path(path) as temporary, open(temporary, "w+b") as disk:
         out = _Calm(disk)
@@ -153,9 +155,9 @@ def _write(path: str, fill: Callable[[h5py.File], None]) -> None:
 
 
 class _Calm(io.RawIOBase):
-    """An open file that hides a full disk from the HDF5 library, and keeps the failure for later.
+    """An open file that hides a full disk from the HDF5 library, and stores the failure for later.
 
-    Told of it, the library fails again on closing and keeps the file open.
+    If the library got the error, it would fail again on closing and keep the file open.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -193,10 +195,10 @@ class _Calm(io.RawIOBase):
 
 @contextlib.contextmanager
 def open_weights(path: str) -> Iterator[StoredLayers]:
-    """Return the layers in the file at ``path``, to be read while it is open.
+    """Provide the layers in the file at ``path``, which can be read in the block.
 
     Raises:
-        FileError: missing, damaged, or another kind of file.
+        FileError: the file is missing, damaged, or of another kind.
     """
     with _open(path) as file:
         with _explained(path):
@@ -211,12 +213,12 @@ def open_weights(path: str) -> Iterator[StoredLayers]:
 
 
 class _Groups:
-    """The groups of an open file of weights, each entered once, since links may form circles."""
+    """The groups of an open file of weights, each entered once, because links may form circles."""
 
     def __init__(self, path: str, file: h5py.File) -> None:
         self._path = path
         self._file = file
-        self._entered: dict[tuple[int, int], str] = {}  # place in a file → name
+        self._entered: dict[tuple[int, int], str] = {}  # address in a file → name
 
     def collect(self, group: h5py.Group, name: str, layers: StoredLayers, depth: int = 1) -> None:
         """Collect the layer ``name`` in ``group``, and those below it: ``a/b`` is in the group of ``a``."""
@@ -244,12 +246,12 @@ class _Groups:
 
 @contextlib.contextmanager
 def open_state(path: str) -> Iterator[tuple[pb.SolverState, list[StoredBlob]]]:
-    """Return the solver state at ``path`` and its history, to be read while the file is open.
+    """Provide the solver state at ``path`` and its history, which can be read in the block.
 
-    Behind the history stand the values of ``exchange_memory``.
+    The values of ``exchange_memory`` follow the history.
 
     Raises:
-        FileError: missing, damaged, or another kind of file.
+        FileError: the file is missing, damaged, or of another kind.
     """
     with _open(path) as file:
         with _explained(path):
@@ -265,7 +267,7 @@ def open_state(path: str) -> Iterator[tuple[pb.SolverState, list[StoredBlob]]]:
             if "learned_net" in file:
                 name = _whole(path, file["learned_net"])
                 state.learned_net = name.decode() if isinstance(name, bytes) else str(name)
-            # By number, not in HDF5's own order, in which 10 comes before 2.
+            # Sort by number, because in HDF5's own order 10 comes before 2.
             stored = file["history"]
             history: list[StoredBlob] = [_BlobOfFile(path, file, stored[str(index)]) for index in range(len(stored))]
             for index in range(len(state.exchange_memory)):
@@ -274,7 +276,7 @@ def open_state(path: str) -> Iterator[tuple[pb.SolverState, list[StoredBlob]]]:
 
 
 def _whole(path: str, dataset: h5py.Dataset) -> Any:
-    """Return the content of a small data set, which is never compressed; missing data would read as 0."""
+    """Return the content of a small, uncompressed data set; refuse missing data, which would read as 0."""
     if dataset.size * dataset.dtype.itemsize > dataset.id.get_storage_size():
         raise FileError(path, f"announces {dataset.size} bytes in {dataset.name}, and does not have them")
     return dataset[()]
@@ -308,7 +310,7 @@ class _BlobOfFile(StoredBlob):
                 raise FileError(self._path, f"{self._dataset.name}: {error}") from None
 
     def _read(self, place: tuple[slice, ...]) -> FloatArray:
-        with _explained(self._path), np.errstate(over="ignore"):  # of doubles
+        with _explained(self._path), np.errstate(over="ignore"):  # doubles may overflow
             return np.asarray(self._dataset[place], np.float32)
 
 

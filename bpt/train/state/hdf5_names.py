@@ -1,7 +1,7 @@
 """Names of layers as paths in an HDF5 file.
 
-HDF5 drops empty parts of a path and those that are ``.``; what is left of ``a//b``, ``/a/b`` and ``a/./b`` is ``a/b``,
-and of ``""`` and ``.`` nothing.
+HDF5 drops empty parts of a path, and those that are ``.``: ``a//b``, ``/a/b`` and ``a/./b`` become ``a/b``, and
+nothing remains of ``""`` and ``.``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def check_names(nodes: Iterable[LayerNode]) -> None:
 
 
 class ByForm(StoredLayers):
-    """The layers of a file by any equivalent HDF5 path, since Caffe writes names as they are."""
+    """The layers of a file by any equivalent HDF5 path, because Caffe writes names unchanged."""
 
     def __init__(self, path: str) -> None:
         super().__init__()
@@ -52,5 +52,5 @@ class ByForm(StoredLayers):
 
 
 def _form(name: str) -> str:
-    """Return the path of the group that HDF5 makes for a layer of this name."""
+    """Return the path of the group that HDF5 makes for a layer with this name."""
     return "/".join(part for part in name.split("/") if part not in ("", "."))

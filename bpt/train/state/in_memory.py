@@ -1,8 +1,8 @@
-"""Snapshots in the memory of the first rank's host, for a job that is started again after it has ended as a whole.
+"""Snapshots in the memory of the first rank's host, for a job that restarts after all of its ranks have ended.
 
-They are snapshots as on disk, in a folder of the file system that is kept in memory, which outlives processes, though
-not the host: written at the speed of memory, verified like others, and found by ``auto`` under the same
-``snapshot_prefix``. Other hosts get the files when a run goes on from them.
+They have the form of snapshots on disk, in a folder of the in-memory file system, which survives processes but not the
+host. They are written at the speed of memory, verified like others, and found by ``auto`` under the same
+``snapshot_prefix``. Other hosts get the files when a run continues from them.
 """
 
 from __future__ import annotations
@@ -29,10 +29,7 @@ _NAME = "snapshot"
 
 
 def prefix_in_memory(prefix: str) -> str | None:
-    """Return where a run with this ``snapshot_prefix`` has its snapshots in memory.
-
-    ``None``: there is no place for any.
-    """
+    """Return the prefix of snapshots in memory for a ``snapshot_prefix``, or ``None`` without such a file system."""
     place = place_in_memory()
     if place is None or not prefix:
         return None
@@ -41,16 +38,16 @@ def prefix_in_memory(prefix: str) -> str | None:
 
 
 def prefixes(prefix: str) -> tuple[str, ...]:
-    """Return the prefixes under which ``auto`` looks for snapshots."""
+    """Return the prefixes under which ``auto`` searches for snapshots."""
     ours = prefix_in_memory(prefix)
     return (prefix, ours) if ours and is_private(Path(ours).parent) else (prefix,)
 
 
 def make_room(prefix: str) -> str:
-    """Make the folder; return the prefix of what is to be written in it.
+    """Make the folder, and return the prefix of snapshots in it.
 
     Raises:
-        WriteError: there is no place in memory, or what stands there is somebody else's.
+        WriteError: there is no in-memory file system, or the folder belongs to another user.
     """
     ours = prefix_in_memory(prefix)
     if ours is None:
@@ -82,19 +79,19 @@ def remove(prefix: str) -> None:
 
 @contextmanager
 def on_all_hosts(path: str, world: Communicator) -> Iterator[str]:
-    """Return where a rank finds the snapshot with the solver state at ``path``; a collective call.
+    """Provide the path at which a rank finds the snapshot with the solver state at ``path``; a collective call.
 
-    The first rank's host has it. If it is in memory, the others get its files and have them until the end, each host in
-    a folder of its own: what is called a host, a container for one, may share its memory with another.
+    The first rank's host has it. If it is in memory, the other hosts get its files for the duration of the block, each
+    in a separate folder, because "hosts" such as containers may share their memory.
 
     Raises:
-        WriteError: a host has no room for it.
+        WriteError: a host does not have enough memory for it.
     """
     hosts, folder = world.allgather(world.host), Path(path).parent
     if not folder.name.startswith(OF_SNAPSHOTS) or len(set(hosts)) == 1:
         yield path
         return
-    first = hosts.index(world.host)  # of the ranks on this host
+    first = hosts.index(world.host)  # the first rank on this host
     here = folder.with_name(f"{folder.name}_for_rank_{first}") if first else folder
     takes = world.rank == first > 0
     try:
@@ -107,7 +104,7 @@ def on_all_hosts(path: str, world: Communicator) -> Iterator[str]:
                 _put(here / name, content)
         world.Barrier()
         yield str(here / Path(path).name)
-        world.Barrier()  # before its files are gone, all ranks of the host have read them
+        world.Barrier()  # all ranks of the host must read the files before they are removed
     finally:
         if takes:
             shutil.rmtree(here, ignore_errors=True)

@@ -25,7 +25,7 @@ def add_checksum(path: str) -> None:
     """Append the checksum to the state file at ``path``.
 
     Raises:
-        WriteError: that cannot be written.
+        WriteError: the checksum cannot be written.
     """
     try:
         digest = file_digest(path)
@@ -36,10 +36,10 @@ def add_checksum(path: str) -> None:
 
 
 def has_checksum(path: str) -> bool:
-    """Return whether the state at ``path`` has a checksum, and a right one; ``False`` if it cannot be read.
+    """Return whether the state at ``path`` has a correct checksum; ``False`` if it has none or cannot be read.
 
     Raises:
-        FileError: it is wrong.
+        FileError: the checksum is wrong.
     """
     try:
         with open(path, "rb") as file:
@@ -50,7 +50,7 @@ def has_checksum(path: str) -> bool:
                 return False
             file.seek(0)
             digest = digest_of(file, size)
-    except (OSError, ValueError):  # reading the state explains it
+    except (OSError, ValueError):  # reading the state reports it
         return False
     if end[len(_MARK) :] != digest:
         raise FileError(path, "is damaged: its content is not that of its checksum")

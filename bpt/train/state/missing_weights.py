@@ -1,4 +1,4 @@
-"""Layers of a net that no file of weights has: which ones, what the files have instead, and whether that is refused."""
+"""Finds the layers of a net that are in no file of weights, with alternatives in the files, and refuses or warns."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class MissingWeights(enum.Enum):
 
     WARN = "warn"
     REFUSE_RANDOM = "refuse random numbers"
-    """Refuse what is asked for if it depends on such a layer, unless the text itself says the layer's numbers."""
+    """Refuse the requested outputs if they depend on such a layer, unless the text itself gives the layer's numbers."""
     REFUSE = "refuse"
 
     @classmethod
@@ -37,7 +37,7 @@ class MissingWeights(enum.Enum):
 
 @dataclass(frozen=True)
 class SourceLayer:
-    """A layer with weights in a file, which the net does not have."""
+    """A layer with weights in a file that the net does not have."""
 
     name: str
     path: str
@@ -55,10 +55,10 @@ class WeightCoverage:
     """The parameters of a net that files of weights have filled, and the files' layers that the net lacks.
 
     Attributes:
-        graph: of the net.
+        graph: the graph of the net.
         paths: the files, in order.
-        names: of all layers in the files.
-        filled: indices of the parameters that a file has; of a shared one its owner's.
+        names: the names of all layers in the files.
+        filled: indices of the parameters that a file has; for a shared parameter, its owner's index.
         ignored: the files' layers with weights that the net does not have, by name.
     """
 
@@ -86,7 +86,7 @@ class WeightCoverage:
         )
 
     def missing(self) -> list[LayerNode]:
-        """Return the layers with parameters of their own that are in no file, in order."""
+        """Return the layers whose own parameters are in no file, in order."""
         return [node for node in self.graph.nodes if self._missing_of(node)]
 
     def check(
@@ -99,9 +99,9 @@ class WeightCoverage:
         """Warn of each layer that is in no file, and refuse it as ``treatment`` says.
 
         Args:
-            asked: what the net is run for; layers that it does not depend on may be missing. By default: all outputs.
-            remedy: how such layers are accepted, as the end of a sentence.
-            now: what values such a layer has, in words.
+            asked: the requested outputs, by default all; layers on which they do not depend may be missing.
+            remedy: the way to accept such layers, as the end of a sentence.
+            now: words for the current values of such a layer.
 
         Raises:
             FileError: a layer's weights are missing, and that is refused.
@@ -116,7 +116,7 @@ class WeightCoverage:
             names = ", ".join(node.name for node in missing[:_MOST]) + ", …" * (len(missing) > _MOST)
             several = len(missing) > 1
             why = (
-                ", so what the net says would be made of numbers that nobody has trained"
+                ", so what the net says would be made of untrained numbers"
                 if treatment is MissingWeights.REFUSE_RANDOM
                 else ""
             )
@@ -157,7 +157,7 @@ class WeightCoverage:
             yield "the net has all layers that the weights have"
 
     def _is_said_by_text(self, node: LayerNode) -> bool:
-        """Return whether the layer's text gives its numbers, such as a bilinear kernel, without random ones."""
+        """Return whether the layer's text determines all its numbers, as for a bilinear kernel, without random ones."""
         missing = self._missing_of(node)
         if any(param.filler.type not in _WITHOUT_DRAWS for param in missing):
             return False
@@ -182,7 +182,7 @@ def _fillers_in(message: Message) -> Iterator[pb.FillerParameter]:
 
 
 def _needed_for(graph: LayerGraph, asked: Iterable[Edge]) -> set[int]:
-    """Return the indices of the layers that ``asked`` depends on; of all layers if nothing is asked for."""
+    """Return the indices of the layers on which ``asked`` depends; all layers if ``asked`` is empty."""
     waiting = [edge.producer for edge in asked]
     if not waiting:
         return set(range(len(graph)))

@@ -1,4 +1,4 @@
-"""PrefixLock: one live run a ``snapshot_prefix``. Two that write the same files would overwrite each other's."""
+"""PrefixLock: allows one live run for a ``snapshot_prefix``, because two would overwrite each other's files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 
 
 def held_for(plan: RunPlan) -> AbstractContextManager[object]:
-    """Return the lock for a run of ``plan``; none if it writes no snapshots, or cannot, which is reported."""
+    """Return the lock for a run of ``plan``, or no lock if it writes no snapshots or cannot write them here."""
     writes = (plan.snapshot or plan.snapshot_after_train) and not any(violations(plan))
     return PrefixLock(plan.snapshot_prefix) if writes else nullcontext()
 
@@ -36,12 +36,12 @@ def held_for(plan: RunPlan) -> AbstractContextManager[object]:
 class PrefixLock:
     """A lock held while a run may write snapshots under a prefix; it also removes files of killed runs.
 
-    The file ``<prefix>.lock`` names host and process. It is locked in the kernel, which lets go when the process ends,
-    however it ends: a file that a killed run left behind keeps nobody out. Network file systems know such locks, too;
-    on one that does not, nobody is kept out, and a warning says so.
+    The file ``<prefix>.lock`` names host and process. The kernel holds the lock and releases it however the process
+    ends, so the file of a killed run locks no one out. Most network file systems support such locks; on one without
+    them, bpt warns and continues without a lock.
 
     Args:
-        prefix: of the snapshots.
+        prefix: the prefix of the snapshots.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -53,8 +53,8 @@ class PrefixLock:
         """Take the lock.
 
         Raises:
-            UserError: a live run has it; it says which.
-            WriteError: there can be no such file.
+            UserError: a live run has the lock; the message names it.
+            WriteError: the file cannot be written.
         """
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -70,11 +70,11 @@ class PrefixLock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._path.unlink(missing_ok=True)  # while it is locked: whoever waits for it looks whether it is still there
+        self._path.unlink(missing_ok=True)  # while it is locked: a waiting run checks that the file exists
         os.close(self._descriptor)
 
     def _try(self) -> bool:
-        """Lock the file; ``False`` if it has been removed meanwhile."""
+        """Lock the file; return ``False`` if it has been removed meanwhile."""
         self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -111,8 +111,8 @@ class LockHolder:
     """The process that has written a lock's file.
 
     Attributes:
-        host, process, since: as the holder has written them.
-        lives: whether it still has the lock, as far as this file system knows locks.
+        host, process, since: its host, its process and the time, as it has written them.
+        lives: whether it still has the lock, if this file system supports locks.
     """
 
     host: str
@@ -125,10 +125,10 @@ class LockHolder:
 
 
 def holder_of(prefix: str) -> LockHolder | None:
-    """Return which run has the lock on a ``snapshot_prefix``; ``None`` if there is none.
+    """Return the run that has the lock on a ``snapshot_prefix``, or ``None`` if there is none.
 
     Raises:
-        FileError: there is a file that cannot be read.
+        FileError: the lock's file cannot be read.
     """
     path = Path(f"{prefix}.lock")
     try:
@@ -155,7 +155,7 @@ def _is_locked(descriptor: int) -> bool:
 
 
 def _holder_of(descriptor: int) -> LockHolder | None:
-    """Return who has written the file; ``None`` if it does not say."""
+    """Return the process that has written the file, or ``None`` if the file does not name one."""
     try:
         facts = json.loads(os.pread(descriptor, 4096, 0))
         return LockHolder(str(facts["host"])[:255], int(facts["pid"]), str(facts["since"])[:30])

@@ -1,4 +1,4 @@
-"""The preprocessing of images or scans in training, recorded beside its snapshots, for those who use its weights."""
+"""The record of training's preprocessing of images or scans, beside the snapshots, for all uses of the weights."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HEAD_OF_SCANS = "# How scans became the net's input in training: bpt explain do
 
 
 def path_of(prefix: str) -> str:
-    """Return the path of the record of snapshots with this prefix."""
+    """Return the path of the record for snapshots with this prefix."""
     return f"{prefix}_preprocessing.prototxt"
 
 
@@ -44,7 +44,7 @@ def read_preprocessing(path: str) -> pb.ImagePreprocessing:
     """Return the record at ``path``; its mean file is relative to the current folder.
 
     Raises:
-        PrototxtError: the file is missing, or is no such text.
+        PrototxtError: the file is missing, or is not such a text.
     """
     found = read_text(path, pb.ImagePreprocessing).message
     if found.transform_param.mean_file:
@@ -54,26 +54,26 @@ def read_preprocessing(path: str) -> pb.ImagePreprocessing:
 
 
 def prefix_of(weights: str) -> str:
-    """Return a file's name without ``_iter_N`` or ``_best`` and without its ending."""
+    """Return a file's name without ``_iter_N`` or ``_best`` and without its suffix."""
     return _END.sub("", weights)
 
 
 def beside(weights: str) -> str:
-    """Return the record beside a file of weights; "" if there is none."""
+    """Return the path of the record beside a file of weights; "" if there is none."""
     path = path_of(prefix_of(weights))
     return path if _END.search(weights) and os.path.isfile(path) else ""
 
 
 def carry_preprocessing(source: str, target: str) -> str:
-    """Copy the record beside the weights ``source`` to the name under which it is found beside ``target``.
+    """Copy the record beside the weights ``source`` to the path of the record beside ``target``.
 
-    A record that is there already stays.
+    An existing record does not change.
 
     Returns:
-        What there is to say about it; "": there is nothing to copy.
+        A message about the copy; "" if there is no record to copy.
 
     Raises:
-        PrototxtError: the record of ``source`` is no such text.
+        PrototxtError: the record of ``source`` is not such a text.
         WriteError: a file could not be written.
     """
     record = beside(source)
@@ -93,7 +93,7 @@ def carry_preprocessing(source: str, target: str) -> str:
 
 
 def _is_same(record: pb.ImagePreprocessing, path: str) -> bool:
-    """Return whether the record at ``path`` says what ``record`` says, with an equal mean image."""
+    """Return whether the record at ``path`` equals ``record``, and has an equal mean image."""
     other = read_preprocessing(path)
     means = [each.transform_param.mean_file for each in (record, other)]
     plain = []

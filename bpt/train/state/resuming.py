@@ -26,17 +26,17 @@ LOG = logging.getLogger("bpt")
 def restore(path: str, net: Net, rule: UpdateRule, rank: int | None = None) -> pb.SolverState:
     """Restore weights and history from the snapshot with the solver state at ``path``.
 
-    Each rank reads the files and takes what it holds; of HDF5 it reads nothing else.
+    Each rank reads the files and takes its part; of HDF5 files it reads only this part.
 
     Args:
-        rank: whose exchange's memory is wanted; ``None``: nobody's.
+        rank: the rank whose exchange's memory is returned; ``None``: that of no rank.
 
     Returns:
-        The state, without its history, and with what that rank's exchange remembers.
+        The state, without its history, and with the memory of that rank's exchange.
 
     Raises:
-        FileError: a file is missing, damaged or of another kind, or belongs to another net or solver type; it says
-            which layer or blob differs, and how, or which layers of the net have no weights in it.
+        FileError: a file is missing, damaged or of another kind, or belongs to another net or solver type. The message
+            says which layer or blob differs, and how, or which layers of the net have no weights in the file.
     """
     with contextlib.ExitStack() as stack:
         state, blobs = stack.enter_context(_open_state(path))
@@ -64,7 +64,7 @@ def read_state(path: str) -> pb.SolverState:
     """Return the solver state at ``path``, without its history.
 
     Raises:
-        FileError: missing, damaged, or another kind of file.
+        FileError: the file is missing, damaged, or of another kind.
     """
     with _open_state(path) as (state, _):
         return state
@@ -73,8 +73,8 @@ def read_state(path: str) -> pb.SolverState:
 def find_newest(*prefixes: str) -> str | None:
     """Return the solver state of the newest good snapshot under any of ``prefixes``.
 
-    That is, of the run that wrote last, the one after the most iterations; else the next. What is not good, by
-    ``verify``, is skipped with a warning.
+    That is the snapshot with the most iterations from the run that wrote last. A snapshot that ``verify`` refuses is
+    skipped with a warning, and the next one counts.
     """
     found = []
     for iteration, path in [each for prefix in prefixes for each in _states_under(prefix)]:
@@ -100,7 +100,7 @@ def find_newest(*prefixes: str) -> str | None:
 
 
 def _skip(path: str, error: BptError) -> None:
-    """Report why a snapshot is not used, and its path once."""
+    """Warn of a skipped snapshot and the reason, with its path only once."""
     why = error.reason if isinstance(error, FileError) and error.path == path else error
     LOG.warning("Skipping snapshot %s: %s", path, why)
 
@@ -118,11 +118,10 @@ def _states_under(prefix: str) -> Iterator[tuple[int, str]]:
 
 
 def verify(path: str) -> None:
-    """Read the snapshot with the solver state at ``path``, and keep nothing.
+    """Read the whole snapshot with the solver state at ``path``, and check it.
 
     Raises:
-        FileError: a file is missing or damaged, the weights are not those that the state was written with, or values
-            are not finite.
+        FileError: a file is missing or damaged, the weights do not belong to the state, or values are not finite.
     """
     has_checksum = integrity.has_checksum(path)
     with _open_state(path) as (state, history):
@@ -142,7 +141,7 @@ def verify(path: str) -> None:
 
 
 def _are_of(state: pb.SolverState, model: str) -> bool:
-    """Return whether these are a state's weights, as far as it tells."""
+    """Return whether the file ``model`` has the digest of the state's weights; True for a state without a digest."""
     try:
         return not state.HasField("weights_digest") or file_digest(model) == state.weights_digest
     except OSError:
@@ -151,10 +150,7 @@ def _are_of(state: pb.SolverState, model: str) -> bool:
 
 @contextlib.contextmanager
 def _open_state(path: str) -> Iterator[tuple[pb.SolverState, list[StoredBlob]]]:
-    """Return a solver state of either format, to be read while the file is open.
-
-    Its history, and what exchanges remember.
-    """
+    """Provide a solver state of either format with its history and exchanges' memory, for reading in the block."""
     kind = kind_of_file(path)
     if kind == "caffemodel":
         raise FileError(path, no_state(""))
@@ -166,13 +162,13 @@ def _open_state(path: str) -> Iterator[tuple[pb.SolverState, list[StoredBlob]]]:
 
 
 def learned_net(state: pb.SolverState, path: str) -> str:
-    """Return where the weights of the state at ``path`` are: beside the state, or as written, which is relative.
+    """Return the path of the weights of the state at ``path``: beside the state, or the written relative path.
 
-    Files are moved and copied, so what is beside the state comes first, unless the other one has its digest.
+    Files may have been moved or copied, so the file beside the state comes first, unless the other one has the digest.
     """
-    name = os.fsdecode(state.learned_net)  # protobuf gives bytes that are not UTF-8 as they are
+    name = os.fsdecode(state.learned_net)  # protobuf returns a path that is not UTF-8 as bytes
     beside = os.path.join(os.path.dirname(path), os.path.basename(name))
-    if not os.path.exists(beside):  # written on Windows, perhaps
+    if not os.path.exists(beside):  # the path may be from Windows
         beside = os.path.join(os.path.dirname(path), base_name(name))
     name = native_path(name)
     there = [each for each in (beside, name) if os.path.exists(each)]
@@ -182,7 +178,7 @@ def learned_net(state: pb.SolverState, path: str) -> str:
 
 
 def _check_type(state: pb.SolverState, rule: UpdateRule, path: str) -> None:
-    # Caffe's own states do not tell; then only the number of history blobs can.
+    # Caffe's own states do not have the type; for these only the number of history blobs can show it.
     if state.solver_type and state.solver_type != rule.spec.type:
         raise FileError(
             path,
@@ -192,10 +188,10 @@ def _check_type(state: pb.SolverState, rule: UpdateRule, path: str) -> None:
 
 
 def _match_history(history: list[StoredBlob], net: Net, rule: UpdateRule, path: str, averaged: bool) -> list[Copy]:
-    """Return which tensors of the rule's history take which blobs of the file, which has all parameters.
+    """Return the copies of the file's blobs, which has all parameters, to the tensors of the rule's history.
 
     Args:
-        averaged: the file's last ones are the average of the weights.
+        averaged: whether the file's last blobs are the average of the weights.
     """
     solver = rule.spec.type
     params = net.graph.learnable * (rule.tensors_per_parameter - (bool(rule.averages) and not averaged))
@@ -223,13 +219,13 @@ def _match_history(history: list[StoredBlob], net: Net, rule: UpdateRule, path: 
 
 
 def _check_complete(net: Net, stored: StoredLayers, path: str) -> None:
-    """Refuse weights that lack a layer of the net, unlike fine-tuning (Caffe silently uses fillers)."""
+    """Raise a FileError if the weights lack a layer of the net; unlike in fine-tuning, fillers must not replace it."""
     owned = {param.layer for param in net.graph.params if not param.shared}
     missing = [node.name for node in net.graph.nodes if node.index in owned and node.name not in stored]
     if missing:
         names = ", ".join(f'"{name}"' for name in missing)
         raise FileError(
             path,
-            f"has no parameters of layer{'s' * (len(missing) > 1)} {names}, so the run cannot go on from it; it was "
+            f"has no parameters of layer{'s' * (len(missing) > 1)} {names}, so the run cannot continue from it; it was "
             f"written for another net: start from its weights with {from_weights()}",
         )

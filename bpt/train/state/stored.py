@@ -1,4 +1,4 @@
-"""Blobs as a file holds them, whatever its format."""
+"""Blobs in a file of any format."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ NO_WEIGHTS = "is a solver state, not weights; these are in the .caffemodel{suffi
 
 
 def no_state(suffix: str) -> str:
-    """Return why a file of weights is no solver state; ``suffix`` is ".h5" or nothing."""
+    """Return the message for a file of weights that should be a solver state; ``suffix`` is ".h5" or empty."""
     return f"is a file of weights, not a solver state; give the .solverstate{suffix} file, or use {from_weights()}"
 
 
 def from_weights() -> str:
-    """Return what starts a run from weights alone."""
+    """Return the flag, or the call, that starts a run from weights alone."""
     return for_caller("--weights", "solver.net.copy_from(FILE)")
 
 
@@ -31,7 +31,7 @@ class StoredBlob(ABC):
 
     Args:
         shape: its shape.
-        legacy: it is from the time when every blob had four axes.
+        legacy: whether it is from the time when every blob had four axes.
     """
 
     def __init__(self, shape: Shape, legacy: bool = False) -> None:
@@ -39,12 +39,12 @@ class StoredBlob(ABC):
         self.legacy = legacy
 
     def fits(self, shape: Shape) -> bool:
-        """Return whether a blob of ``shape`` can take the values (Caffe: ``Blob::ShapeEquals``)."""
+        """Return whether the values fit a blob of ``shape`` (Caffe: ``Blob::ShapeEquals``)."""
         return fits(self.shape, shape, self.legacy)
 
     @abstractmethod
     def read(self, shape: Shape, part: BlobSlice | None = None) -> FloatArray:
-        """Return the values of a blob of ``shape``, which fits, or of a slice of it.
+        """Return the values for a blob of ``shape``, which fits, or for a slice of it.
 
         Raises:
             FileError: the values cannot be read.
@@ -52,7 +52,7 @@ class StoredBlob(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """Read all values once and keep none of them.
+        """Read and check all values.
 
         Raises:
             FileError: the values cannot be read, or are not all finite.
@@ -60,21 +60,18 @@ class StoredBlob(ABC):
 
 
 def check_finite(values: FloatArray) -> None:
-    """Raise a ValueError if the numbers are not all finite, since nothing can be trained from them."""
+    """Raise a ValueError if the numbers are not all finite, because training cannot start from them."""
     infinite = values.size - int(np.isfinite(values).sum())
     if infinite:
         raise ValueError(f"{infinite} of {values.size} values are NaN or infinite; the run had diverged before")
 
 
 StoredLayers = dict[str, dict[int, StoredBlob]]
-"""The layers in a file of weights by name, in order: their blobs by number."""
+"""The layers in a file of weights, by name and in order, each with its blobs by number."""
 
 
 def runs_of_rows(shape: Shape, size: int) -> Iterator[tuple[int, int]]:
-    """Yield runs ``[start, stop)`` of rows (axis 0) of about ``size`` elements, at least one row.
-
-    None if there is nothing.
-    """
+    """Yield runs ``[start, stop)`` of rows (axis 0) with about ``size`` elements, but at least one row."""
     row = math.prod(shape[1:])
     if row:
         rows = max(1, size // row)

@@ -1,4 +1,4 @@
-"""TrainState: everything that a run is between two iterations, apart from what it runs on."""
+"""TrainState: the whole state of a run between two iterations, without its ranks and devices."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ Blob = tuple[str, int]
 
 @dataclass(frozen=True)
 class TrainState:
-    """The state that a run needs to continue, as one rank holds it: whole, or its part.
+    """The state that a run needs to continue: the whole state, or one rank's part.
 
-    A state that was taken from a running net shares that one's memory until it is copied.
+    A state from a running net shares the net's memory until it is copied.
 
     Attributes:
-        iteration: iterations done.
-        seed: of everything random.
+        iteration: number of completed iterations.
+        seed: the seed of all random numbers.
         weights: the values of each parameter blob.
-        moments: what the update rule remembers of each, as many tensors as it has moments.
-        positions: samples that each data layer has handed out, by net ("train", "test#0", …) and layer.
-        losses: those in the smoothed loss, oldest first.
-        tuned: what was settled by measuring, the same on all ranks: "engine", "inner", "chunks",
-            "half_layers", "shares".
-        loss_scale: the scale, and the iterations since it has changed; ``None``: it does not.
-        plateau: what ``lr_policy: "plateau"`` has seen; ``None``: it is another policy.
-        best: the best test so far; ``None``: there is none, or nobody looks for it.
-        tested: the iterations that were done when all tests were last done; -1: none was.
-        run: tells the start of training from all others; "": of any.
-        extras: tensors of whatever else has a state, such as an exchange's residuals, by its name; they are of this
-            rank alone, so a state that was gathered has none.
+        moments: the moments of each blob in the update rule, a tensor for each moment.
+        positions: number of samples that each data layer has provided, by net ("train", "test#0", …) and layer.
+        losses: the losses in the smoothed loss, oldest first.
+        tuned: the choices by measurements, which are equal on all ranks: "engine", "inner", "chunks", "half_layers",
+            "shares".
+        loss_scale: the scale, and the iterations since its last change; ``None``: it is constant.
+        plateau: the state of ``lr_policy: "plateau"``; ``None``: the policy is another one.
+        best: the best test so far; ``None``: there is none, or the run does not use it.
+        tested: number of iterations before the last complete test; -1: there was none.
+        run: identifies the start of training; "": any run.
+        extras: tensors of other parts with a state, such as an exchange's residuals, by name. They belong to this rank
+            alone, so a gathered state has none.
     """
 
     iteration: int
@@ -69,12 +69,12 @@ class TrainState:
     def gathered(
         self, graph: LayerGraph, comm: Communicator, parts: Sequence[Part], dtype: torch.dtype
     ) -> TrainState | None:
-        """Return on rank 0 of ``comm`` the whole state of all ranks; ``None`` on the others. A collective call.
+        """Return the whole state of all ranks on rank 0 of ``comm``, and ``None`` on the others. A collective call.
 
         Args:
             graph: the training net.
-            parts: what each rank holds of it.
-            dtype: of weights and moments, on all ranks: a rank may hold none that would tell.
+            parts: each rank's part of it.
+            dtype: the type of weights and moments on all ranks, because a rank may hold none.
         """
         weights: dict[Blob, Tensor] = {}
         moments: dict[Blob, tuple[Tensor, ...]] = {}
@@ -89,12 +89,12 @@ class TrainState:
             else:
                 for each in whole:
                     each.drain()
-        everybody = comm.allgather(self.positions)  # of a pipeline the first stage has the data layers
+        everybody = comm.allgather(self.positions)  # in a pipeline, the first stage has the data layers
         positions = {place: samples for each in everybody for place, samples in each.items()}
         return None if comm.rank else replace(self, weights=weights, moments=moments, positions=positions, extras={})
 
     def divided(self, graph: LayerGraph, part: Part = WHOLE) -> TrainState:
-        """Return the part of this whole state for a rank with ``part`` of the net; shares its memory."""
+        """Return the part of this whole state for a rank with ``part`` of the net, in shared memory."""
         held = [param for param in graph.learnable if part.holds(param)]
 
         def own(param: Param, value: Tensor) -> Tensor:

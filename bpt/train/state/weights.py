@@ -1,4 +1,4 @@
-"""Weights of a net from and to a file of either format."""
+"""Writes and reads the weights of a net, in files of either format."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ def save_weights(
     parts: Sequence[Part] | None = None,
     as_hdf5: bool = False,
 ) -> None:
-    """Write all parameters of ``net``, so that Caffe reads them: HDF5 if ``path`` ends in ``.h5``, else binary.
+    """Write all parameters of ``net`` in Caffe's format: HDF5 if ``path`` ends in ``.h5``, else binary.
 
-    A collective call: rank 0 writes, and the others send it what it does not hold. In HDF5 it never has more than
-    a piece of that; the binary format needs memory for all blobs at once.
+    This is a collective call: rank 0 writes, and the others send their parts. For HDF5, rank 0 never holds more than a
+    piece of these; the binary format needs memory for all blobs at once.
 
     Args:
-        diffs: also write these, one for each parameter that this rank holds, in the order of ``net.local_params``.
-        comm: the ranks that hold the net; by default this one has all of it.
-        parts: what each rank of ``comm`` holds.
-        as_hdf5: HDF5, whatever ``path`` ends in.
+        diffs: diffs to write as well, one for each parameter on this rank, in the order of ``net.local_params``.
+        comm: the ranks that hold the net; by default this rank has all of it.
+        parts: the part of the net on each rank of ``comm``.
+        as_hdf5: whether to write HDF5 for any suffix of ``path``.
 
     Raises:
-        WriteError: the file could not be written; what stood there before is intact. All ranks raise it.
-        FileError: HDF5 without the package h5py.
+        WriteError: the file could not be written; the previous file is intact. All ranks raise it.
+        FileError: HDF5 needs the package h5py, which is missing.
     """
     comm = comm or SerialCommunicator()
     layers = layers_of(net, diffs, comm, parts or (net.part,))
@@ -59,10 +59,10 @@ def save_weights(
 
 
 def weight_files(texts: Iterable[str], written_in: str = "") -> list[str]:
-    """Return the files that ``weights`` names: several in one text are separated by commas (as in Caffe's tools).
+    """Return the files that ``weights`` names; as in Caffe's tools, commas separate several files in one text.
 
     Args:
-        written_in: the solver that says so; what is not found from the current folder is looked for beside it.
+        written_in: the solver's file with the text; paths that do not exist from the current folder start beside it.
     """
     names = (name.strip() for text in texts for name in text.split(","))
     return [resolve_path(name, written_in) for name in names if name]
@@ -71,15 +71,15 @@ def weight_files(texts: Iterable[str], written_in: str = "") -> list[str]:
 def load_weights(net: Net, path: str) -> set[str]:
     """Load the parameters of ``net`` from the layers of the same name in the file at ``path``, to train them.
 
-    Both formats are read, told apart by their content. Layers of the file that the net does not have are ignored,
-    layers of the net that the file does not have keep their values; both are logged. Each rank reads the file and
-    takes what it holds of the net; of HDF5 it reads nothing else.
+    The content shows which of both formats the file has. Layers of the file that the net does not have are ignored, and
+    layers of the net that the file does not have keep their values; both are logged. Each rank reads the file and takes
+    its part of the net; of an HDF5 file it reads only this part.
 
     Returns:
         The names of the file's layers.
 
     Raises:
-        FileError: not a file of weights or a damaged one, or a layer in it has other shapes or another number of
+        FileError: this is not a file of weights, it is damaged, or a layer in it has other shapes or another number of
             blobs than the net's; in the last case nothing has been loaded.
     """
     covered = load_to_run(net, path, WeightCoverage(net.graph))
@@ -98,15 +98,15 @@ def load_to_run(
     """Load weights as load_weights does, but let the caller report missing layers after the last file.
 
     Args:
-        coverage: what other files have given the net.
-        before_copy: called with what is returned, before anything is loaded; what it raises passes.
-        ignored: the level at which the log tells of the file's layers with weights that the net does not have.
+        coverage: the coverage by the previous files.
+        before_copy: function to call with the new coverage before anything is loaded; it may raise an error.
+        ignored: the log level of messages about the file's layers with weights that the net does not have.
 
     Returns:
-        Which layers these files and this one have given the net, and what they have instead of the others.
+        The coverage by the previous files and this one.
 
     Raises:
-        FileError: as load_weights.
+        FileError: as in load_weights.
     """
     with open_weights(path) as stored:
         copies = match_layers(net, stored, path, ignored)
@@ -118,7 +118,7 @@ def load_to_run(
 
 @contextlib.contextmanager
 def open_weights(path: str) -> Iterator[StoredLayers]:
-    """Return the layers in a file of weights of either format, to be read while it is open."""
+    """Provide the layers in a file of weights of either format, which can be read in the block."""
     kind = kind_of_file(path)
     if kind == "solverstate":
         raise FileError(path, NO_WEIGHTS.format(suffix=""))
@@ -130,18 +130,15 @@ def open_weights(path: str) -> Iterator[StoredLayers]:
 
 
 def kind_of_file(path: str) -> FileKind:
-    """Return the kind of the content of the file at ``path``.
-
-    Unknown if it cannot be read, which reading it will explain.
-    """
+    """Return the kind of the content of the file at ``path``; "unknown" if it cannot be read."""
     try:
         return sniff(path)
-    except (OSError, ValueError):  # no name of a file has a null character
+    except (OSError, ValueError):  # a name with a null character is a ValueError
         return "unknown"
 
 
 def check_weights(files: Iterable[str]) -> None:
-    """Raise a FileError if one of ``files`` is no file of weights, is missing, or is damaged."""
+    """Raise a FileError if one of ``files`` is not a file of weights, is missing, or is damaged."""
     for path in files:
         with open_weights(path):
             pass
@@ -149,7 +146,7 @@ def check_weights(files: Iterable[str]) -> None:
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy to make: a stored blob, or its slice ``part``, of the shape ``shape``, into ``target``."""
+    """A copy to make: a stored blob with the shape ``shape``, or its slice ``part``, to ``target``."""
 
     target: Tensor
     blob: StoredBlob
@@ -158,7 +155,7 @@ class Copy:
 
 
 def match_layers(net: Net, stored: StoredLayers, path: str, ignored: int = logging.INFO) -> list[Copy]:
-    """Return which tensors of ``net`` take which blobs (Caffe: ``Net::CopyTrainedLayersFrom``); all are checked."""
+    """Check all blobs, and return the copies to the tensors of ``net`` (Caffe: ``Net::CopyTrainedLayersFrom``)."""
     for name, blobs in stored.items():
         if name not in net.graph.index_of:
             LOG.log(ignored if blobs else logging.INFO, "Ignoring source layer %s", name)
@@ -200,6 +197,6 @@ def _match_blobs(net: Net, node: LayerNode, blobs: dict[int, StoredBlob], path: 
 
 @torch.no_grad()
 def copy_blobs(copies: Iterable[Copy]) -> None:
-    """Copy the blobs' values."""
+    """Make the copies."""
     for copy in copies:
         copy.target.copy_(torch.from_numpy(copy.blob.read(copy.shape, copy.part)))

@@ -1,4 +1,4 @@
-"""Writing snapshots, and whether they can be written."""
+"""Writes snapshots, and checks before a run that this is possible."""
 
 from __future__ import annotations
 
@@ -32,14 +32,11 @@ LOG = logging.getLogger("bpt")
 
 
 def violations(plan: RunPlan) -> Iterator[Violation]:
-    """Yield why snapshots that are due cannot be written here.
-
-    To be asked before training, so that no hours are lost.
-    """
+    """Yield the reasons why due snapshots cannot be written here; check this before training, to lose no hours."""
     if not plan.snapshot and not plan.snapshot_after_train:
         return
     folder = os.path.dirname(plan.snapshot_prefix) or "."
-    while folder and not os.path.lexists(folder):  # made when it is needed
+    while folder and not os.path.lexists(folder):  # a missing folder is made when it is needed
         folder = os.path.dirname(folder) or "."
     if not os.path.isdir(folder):
         problem = f'"{folder}" is not a folder'
@@ -54,7 +51,7 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
 
 
 def check_names(plan: RunPlan, graph: LayerGraph) -> None:
-    """Raise a LayerError, before training, if a layer has a name that the snapshots' format cannot hold."""
+    """Raise a LayerError, before training, if the snapshots' format does not support a layer's name."""
     if (plan.snapshot or plan.snapshot_after_train) and plan.snapshot_format == pb.SolverParameter.HDF5:
         hdf5_names.check_names(graph.nodes)
 
@@ -75,18 +72,18 @@ def write(
     whole blobs, and the other ranks send it their parts. So a snapshot does not depend on the number of ranks.
 
     Args:
-        plan: says where, in which format, and whether with diffs.
+        plan: has the prefix, the format, and whether to write diffs.
         net: the net that is trained.
-        rule: its history is saved. ``snapshot_diff`` saves its last updates, which is what Caffe's diffs hold then.
-        state: ``iter``, the same on all ranks, and rank 0's own fields; the others are filled in: those of Caffe, and
-            those by which ``verify`` finds damage if it names its ``run``.
-        comm: the ranks that hold the net; by default this one has all of it.
-        parts: what each rank of ``comm`` holds.
-        name: behind ``snapshot_prefix``; see ``name_after``.
-        memory: what exchanges remember, also of ranks that are not in ``comm``.
+        rule: the update rule with the history. ``snapshot_diff`` saves its last updates, which Caffe's diffs hold then.
+        state: ``iter``, which is equal on all ranks, and rank 0's own fields. This call sets the others: Caffe's fields
+            and, if the state names its ``run``, those by which ``verify`` finds damage.
+        comm: the ranks that hold the net; by default this rank has all of it.
+        parts: the part of the net on each rank of ``comm``.
+        name: the name after ``snapshot_prefix`` (see ``name_after``).
+        memory: the memory of exchanges, even of ranks that are not in ``comm``.
 
     Raises:
-        WriteError: a file could not be written; what stood there before is intact. All ranks raise it.
+        WriteError: a file could not be written; the previous file is intact. All ranks raise it.
     """
     comm = comm or SerialCommunicator()
     parts = parts or (net.part,)
@@ -119,22 +116,22 @@ def write(
 
 
 def state_path(plan: RunPlan, iteration: int) -> str:
-    """Return where ``write`` puts the solver state after so many iterations."""
+    """Return the path of the solver state that ``write`` writes after ``iteration`` iterations."""
     return _path(plan, name_after(iteration), "solverstate")
 
 
 def average_path(plan: RunPlan, name: str) -> str:
-    """Return the path of the average of the weights beside a snapshot of this name."""
+    """Return the path of the average of the weights beside a snapshot with this name."""
     return _path(plan, f"{name}_average", "caffemodel")
 
 
 def name_after(iteration: int) -> str:
-    """Return the text behind ``snapshot_prefix`` in the names of a snapshot after so many iterations."""
+    """Return the text after ``snapshot_prefix`` in the names of a snapshot after ``iteration`` iterations."""
     return f"iter_{iteration}"
 
 
 def files_of(state: str) -> tuple[str, str, str]:
-    """Return the files of the snapshot with the solver state at this path, which comes first."""
+    """Return the files of the snapshot with the solver state ``state``, which comes first."""
     start, ending = state.rsplit(".solverstate", 1)
     return state, f"{start}.caffemodel{ending}", f"{start}_average.caffemodel{ending}"
 

@@ -1,1 +1,1 @@
-"""Telemetry of a run: which rank is slow and why, the metrics as a file, and a live view."""
+"""Telemetry of a run: slow ranks and their causes, the metrics as a file, and a live view."""

@@ -1,4 +1,4 @@
-"""The live view of a run in a terminal, of its metrics file: ``bpt watch``."""
+"""The live view of a run in a terminal, from its metrics file: ``bpt watch``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bpt.base.errors import FileError
 from bpt.base.log import columns, number
 
 _STEPS = "▁▂▃▄▅▆▇█"
-_POLL = 0.5  # seconds between two looks at the file
+_POLL = 0.5  # seconds between two reads of the file
 _CLEAR = "\x1b[H\x1b[2J"
 
 Record = dict[str, Any]
@@ -26,7 +26,7 @@ def watch(path: str, once: bool = False, out: TextIO = sys.stdout) -> None:
     On a terminal it waits until training makes the file.
 
     Args:
-        once: show what there is, and return.
+        once: whether to show the current state, and return.
 
     Raises:
         FileError: the file cannot be read, or has no metrics; or it is missing, and ``once`` is set, ``out`` is no
@@ -102,7 +102,7 @@ def view(records: Sequence[Record], width: int = 80) -> Iterator[str]:
 
 
 def _rows(ranks: Sequence[Record]) -> list[Sequence[str]]:
-    """Return a line for each rank, with predicted times behind the measured ones."""
+    """Return a line for each rank, with predicted times after the measured ones."""
     known = all("predicted" in each for each in ranks)
     head, times = ["rank", "host"], list[tuple[str, bool]]()
     for name in ("computing", "data", "exchange", "pipeline"):
@@ -142,7 +142,7 @@ def _value(value: float | None) -> str:
 
 
 def _spark(values: Sequence[float | None], room: int) -> str:
-    """Return a column for each of ``values``, or for the last of as many that share one."""
+    """Return a column for each of ``values``; if there are too many, several share one, which shows the last."""
     count = max(1, min(room, len(values)))
     shown = [values[(place + 1) * len(values) // count - 1] for place in range(count)]
     known = [value for value in shown if value is not None]

@@ -1,4 +1,4 @@
-"""The metrics of a run as a file of JSON lines, one a milestone; docs/metrics.md lists the fields."""
+"""Writes the metrics of a run as JSON lines, one for each milestone; docs/metrics.md lists the fields."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from bpt.train.telemetry.rank_loads import Scored
 
 
 def check_metrics_file(path: str) -> None:
-    """Refuse a file that cannot be written, before there is something to write.
+    """Check before a run that the file of metrics can be written.
 
     Raises:
         UsageError: its name does not end in .jsonl.
-        FileError: its folder is missing, or nothing can be written there.
+        FileError: its folder is missing, or is not writable.
     """
     if not path.endswith(".jsonl"):
         raise UsageError(f"--metrics {path}: the name must end in .jsonl: it holds a line of JSON for each milestone")
@@ -33,9 +33,9 @@ def check_metrics_file(path: str) -> None:
 
 
 class MetricsFile:
-    """A Sink that writes lines of JSON, each as soon as it is known, so that ``bpt watch`` can follow.
+    """A Sink that writes lines of JSON, each at once, so that ``bpt watch`` can follow.
 
-    A run that goes on from a snapshot goes on with its file; a new one begins anew.
+    A run that continues from a snapshot continues its file; a new run begins a new file.
     """
 
     def __init__(self, path: str) -> None:
@@ -73,7 +73,7 @@ class MetricsFile:
             iteration=shown.iteration,
             loss=shown.loss,
             outputs=_plain(shown.outputs),
-            lr=float(f"{shown.learning_rate:.7g}"),  # its float32 in as many digits
+            lr=float(f"{shown.learning_rate:.7g}"),  # all digits of its float32
             seconds_an_iteration=seconds,
             samples_a_second=samples / seconds,
             ranks=[

@@ -1,6 +1,6 @@
-"""RankLoad: the work of each rank between displayed iterations, and which rank the others wait for.
+"""RankLoad: the work of each rank between displayed iterations, and the rank for which the others wait.
 
-Scores are those of NVIDIA's resiliency extension: 1 is as fast as the fastest rank, or as the rank itself at its best.
+Scores are those of NVIDIA's resiliency extension: at 1 a rank is as fast as the fastest rank, or as itself at its best.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from bpt.system.comm.connectivity import name_of
 from bpt.system.events.event import Activity
 from bpt.system.events.totals import Key, Traffic, busy_seconds, phase_seconds, traffic_of
 
-SLOWED = 0.5  # an own score below which it is told
+SLOWED = 0.5  # own score below which the log reports a rank
 
 
 @dataclass(frozen=True)
@@ -21,13 +21,13 @@ class RankLoad:
     """The work of one rank, in seconds an iteration.
 
     Attributes:
-        host: where it runs.
-        computing: forward, backward and update, without what follows.
+        host: its host.
+        computing: forward, backward and update, without the other items.
         data: waiting for samples.
-        exchange: what the exchange of gradients adds, mostly waiting for slower ranks.
+        exchange: the time that the exchange of gradients adds, mostly waiting for slower ranks.
         pipeline: waiting for other stages.
-        memory: bytes that the process has taken at most, on its device.
-        layers: in messages of layers to other ranks: slices of shards, statistics of ``sync_batch_norm``.
+        memory: peak memory of the process on its device in bytes.
+        layers: messages of layers to other ranks: slices of shards, statistics of ``sync_batch_norm``.
     """
 
     host: str
@@ -40,7 +40,7 @@ class RankLoad:
 
     @property
     def busy(self) -> float:
-        """The seconds that others may have to wait for."""
+        """The seconds for which others may have to wait."""
         return self.computing + self.data
 
     @property
@@ -64,7 +64,7 @@ class Predicted:
 
 
 def load_of(totals: Mapping[Key, Traffic], iterations: int, host: str, memory: int) -> RankLoad:
-    """Return the load by the totals of so many iterations."""
+    """Return the load from the totals of ``iterations`` iterations."""
     phases = phase_seconds(totals)
     data = totals.get(Key(Activity.WAIT_FOR_DATA), Traffic()).seconds
     own = max(0.0, busy_seconds(phases, traffic_of(totals)) - data)
@@ -82,10 +82,10 @@ class Scored:
 
     Attributes:
         rank: its number in the job.
-        load: of the interval.
-        score: how busy the fastest rank was, as a part of this one; 1 is as fast.
-        own_score: how busy this rank was at its best, as a part of what it is now.
-        predicted: what it was to do; ``None``: nothing was predicted.
+        load: its load in the interval.
+        score: busy time of the fastest rank / busy time of this rank; 1 is as fast.
+        own_score: busy time of this rank at its best / its current busy time.
+        predicted: its predicted load; ``None``: there is no prediction.
     """
 
     rank: int
@@ -101,7 +101,7 @@ class Scored:
 
 
 class StragglerScores:
-    """Scores loads interval by interval, and remembers the best of each rank."""
+    """Scores loads interval by interval, and stores the best load of each rank."""
 
     def __init__(self) -> None:
         self._best: dict[int, float] = {}
@@ -110,8 +110,8 @@ class StragglerScores:
         """Return the scores of an interval.
 
         Args:
-            ranks: numbers in the job of those that train.
-            loads: theirs.
+            ranks: numbers in the job of the ranks that train.
+            loads: their loads.
         """
         least = min(load.busy for load in loads)
         scored = []
@@ -140,7 +140,7 @@ def straggler_lines(ranks: Sequence[Scored]) -> Iterator[str]:
 
 
 def why(load: RankLoad) -> str:
-    """Return what a rank was busy with."""
+    """Return words for the work of a rank."""
     if load.data > load.computing:
         return f"it waits for data, {as_ms(load.data)}"
     return f"it computes, {as_ms(load.computing)}" + (f", and waits for data, {as_ms(load.data)}" if load.data else "")

@@ -1,4 +1,4 @@
-"""Telemetry: listens to a Solver on every rank, and tells the log and files what the run does."""
+"""Telemetry: listens to a Solver on every rank, and reports the run to the log and to files."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class Sink(Protocol):
 
 
 class ForecastWatch(Protocol):
-    """Compares the ranks' loads with the forecast that the plan was chosen by (Drift)."""
+    """Compares the ranks' loads with the forecast by which the plan was chosen (Drift)."""
 
     def predicted(self, shares: Sequence[int]) -> list[Predicted] | None:
-        """Return the predicted load of each rank with these shares; ``None`` without a forecast for them."""
+        """Return the predicted load of each rank with these shares, or ``None`` without a forecast for them."""
 
     def lines(self, loads: Sequence[RankLoad], shares: Sequence[int]) -> Iterable[str]:
         """Return the log lines of an interval in which the ranks had ``loads``."""
@@ -56,10 +56,10 @@ class Telemetry(AbstractContextManager["Telemetry"]):
 
     Args:
         plan: the run.
-        sinks: of metrics; used on the first rank only, which is another one when that is lost.
-        drift: of the forecast that the plan was chosen by, on the rank that has it.
+        sinks: receivers of metrics, on the first rank only; after a loss this may be another rank.
+        drift: the comparison with the forecast by which the plan was chosen, on the rank that has it.
 
-    With several ranks the log says, wherever an iteration is shown, which one was slowest, and why.
+    With several ranks, the log of each displayed iteration names the slowest rank and the cause.
     """
 
     def __init__(self, plan: RunPlan, sinks: Sequence[Sink] = (), drift: ForecastWatch | None = None) -> None:

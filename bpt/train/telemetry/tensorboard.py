@@ -1,4 +1,4 @@
-"""The metrics of a run for TensorBoard, by that package's own writer."""
+"""Writes the metrics of a run for TensorBoard, by that package's own writer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TensorBoard:
         self._writer: Any = None
 
     def begin(self, plan: RunPlan, runtime: Runtime) -> None:
-        """Begin to write events; those of an earlier run's later iterations are passed over."""
+        """Begin to write events; TensorBoard then ignores an earlier run's events after this iteration."""
         if self._writer is None:
             try:
                 self._writer = self._make(self._folder, purge_step=runtime.iteration or None)

@@ -125,7 +125,7 @@ def test_without_boxes_labels(make: Make, tmp_path: Path) -> None:
 
 def test_what_is_refused(source: str, tmp_path: Path) -> None:
     plain = write_images(tmp_path / "datum", [np.zeros((3, 4, 4), np.uint8)])
-    with pytest.raises(DataError, match="is this an LMDB of plain Datum records, for a Data layer"):
+    with pytest.raises(DataError, match="an LMDB of plain Datum records needs a Data layer"):
         graph_of(text(plain))
     wrong = text(source, "transform_param { crop_size: 13 }")
     with pytest.raises(LayerError, match="crop_size 13 is larger than the image 3×12×14"):

@@ -36,7 +36,7 @@ def test_data_layers_that_differ(tmp_path: Path) -> None:
     with pytest.raises(LayerError) as caught:
         samples_of(net(tmp_path, one=7, two=7, three=5), pb.ParallelParameter.AGWU)
     assert str(caught.value).endswith(
-        'layer "three": has 5 samples, but layer "one" has 7: a worker could not tell which belong together; use '
+        'layer "three": has 5 samples, but layer "one" has 7: a worker could not know which belong together; use '
         "exchange: ALLREDUCE"
     )
 

@@ -121,7 +121,7 @@ def test_a_worker_that_is_gone(lines: pytest.LogCaptureFixture) -> None:
     assert "its 5 samples go to the other workers" in taken_over.getMessage()
     lines.clear()
     made.record_lost(1, taken_over=False)
-    assert "Its 5 samples are not trained any more" in lines.records[-1].getMessage()
+    assert "Its 5 samples are no longer trained" in lines.records[-1].getMessage()
 
 
 def test_a_layout(lines: pytest.LogCaptureFixture) -> None:

@@ -95,7 +95,7 @@ def test_a_spare_that_is_lost_is_told_by_the_first_rank(tmp_path: Path, monkeypa
         beat.close()
 
     run_ranks(4, run, timeout=120, hosts=["a", "b", "c", "d"], tolerant=True)
-    assert told == [(0, "rank 3 (host d), which was spare, is lost; the run goes on")]
+    assert told == [(0, "rank 3 (host d), which was spare, is lost; the run continues")]
 
 
 def test_who_watches_whom() -> None:

@@ -32,6 +32,6 @@ def test_a_loss_that_is_not_finite_is_told_once(caplog: pytest.LogCaptureFixture
         for iteration, loss in enumerate([1.0, float("nan"), float("inf")]):
             losses.add(iteration, loss)
     assert [record.message for record in caplog.records] == [
-        "Iteration 1: loss = nan is not finite; training goes on, but its result is of no use. "
+        "Iteration 1: loss = nan is not finite; training continues, but its result is useless. "
         "A smaller base_lr or clip_gradients often helps."
     ]

@@ -150,7 +150,7 @@ def test_spares_that_are_left_alone_do_not_take_the_run_for_done(spares: int) ->
     ranks = 2 + spares
     with (
         injected(Kills([Kill(0, 5, "F"), Kill(1, 5, "F")])),
-        pytest.raises(LostRankError, match="nobody else has"),
+        pytest.raises(LostRankError, match="no other rank has what it held"),
     ):
         solve(ranks, spare(spares))
 
@@ -202,7 +202,7 @@ def test_spares_for_nothing_are_refused(ranks: int, spares: int, tolerant: bool,
 def test_what_nobody_else_has_ends_the_run() -> None:
     with (
         injected(Kills([Kill(1, 5, "F")])),
-        pytest.raises(LostRankError, match=r"nobody else has: fault_param \{ copies: 1 \} keeps a copy"),
+        pytest.raises(LostRankError, match=r"no other rank has what it held: fault_param \{ copies: 1 \} keeps a copy"),
     ):
         solve(2, STAGES)
 
@@ -211,7 +211,7 @@ def test_a_rank_that_is_lost_with_its_copy_ends_the_run() -> None:
     """On one host the next rank has the copy: 1 has that of 0, which is the only one of its stage and shard."""
     with (
         injected(Kills([Kill(0, 5, "F"), Kill(1, 5, "F")])),
-        pytest.raises(LostRankError, match="nobody else has: the rank with its copy is lost, too; --snapshot auto"),
+        pytest.raises(LostRankError, match="what it held: the rank with its copy is lost, too; --snapshot auto"),
     ):
         solve(4, SHARDS, STAGES, COPIES)
 

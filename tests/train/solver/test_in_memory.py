@@ -97,4 +97,4 @@ def test_without_room_the_run_goes_on(memory: Path, caplog: pytest.LogCaptureFix
     with caplog.at_level(logging.WARNING, "bpt"):
         train(1, EVERY_2, QUICK)
     [told] = [message for message in caplog.messages if message.startswith("memory_snapshot")]
-    assert told.endswith("is not a folder of this user alone; the run goes on without snapshots in memory")
+    assert told.endswith("is not a folder of this user alone; the run continues without snapshots in memory")

@@ -182,7 +182,7 @@ def test_newest_skips_what_is_damaged(text: str, suffix: str, caplog: pytest.Log
 def test_weights_of_all_layers_are_wanted(text: str, suffix: str) -> None:
     """A run went on from fillers where the file had no layer of the name."""
     path = Small.make(text).snap(3)
-    reason = "so the run cannot go on from it; it was written for another net: start from its weights with --weights"
+    reason = "so the run cannot continue from it; it was written for another net: start from its weights with --weights"
     other = Small.make(net=NET.replace("ip1", "first"), seed=1)
     assert refusal(other, path) == f'snap_iter_3.caffemodel{suffix}: has no parameters of layer "first", {reason}'
     others = Small.make(net=NET.replace("ip1", "first").replace("b/ip2", "second"), seed=1)

@@ -1,7 +1,7 @@
 """The reports of BPT-CNN's outer layer: rows of measurements, log lines, CSV files, figures.
 
-``record.py`` holds what was seen, ``tables.py`` writes and reads it as CSV, ``summary.py`` adds it up, and the modules
-behind ``figures.py`` (one run) and ``comparison.py`` (several) draw it; these import matplotlib when they draw.
+``record.py`` holds the measurements, and ``tables.py`` writes and reads them as CSV and sums them up. ``figures.py``
+draws one run and ``run_comparison.py`` several; both import matplotlib only when they draw.
 """
 
 from bpt.train.outer.report.figures import draw

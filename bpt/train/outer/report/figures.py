@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-BARS = 32  # nodes that get a labelled bar each; more become an area
-POINTS = 1000  # updates that get a point each; of more, their range is drawn
-NAMED = 7  # workers that have a colour each
+BARS = 32  # nodes up to which each has a labelled bar; more become an area
+POINTS = 1000  # updates up to which each has a point; for more, their range is drawn
+NAMED = 7  # workers up to which each has its own colour
 DASHED = (0, (4, 2))
 ACTIVITIES: Mapping[str, tuple[str, str, Callable[[NodeRow], float]]] = {
     "computing": (BLUE, "", lambda row: row.computed_seconds),
@@ -51,10 +51,10 @@ def draw(record: RunRecord, folder: str | os.PathLike[str]) -> list[Path]:
     """Write PNG files of the available results: scores, times, bytes, balance and updates.
 
     Returns:
-        The files written. What the run has no rows of is left out.
+        The files written; figures without rows are left out.
 
     Raises:
-        UserError: there is no matplotlib.
+        UserError: matplotlib is missing.
         WriteError: a file or the folder could not be written.
     """
     check_matplotlib()
@@ -72,7 +72,7 @@ def draw(record: RunRecord, folder: str | os.PathLike[str]) -> list[Path]:
 
 
 def draw_nodes(record: RunRecord) -> Figure | None:
-    """Draw what each node did with the execution time of one run, as in Fig. 12 and 14."""
+    """Draw how each node spent the execution time of one run, as in Fig. 12 and 14."""
     rows = sorted(record.nodes, key=lambda row: row.worker)
     if not rows:
         return None
@@ -161,7 +161,7 @@ def draw_balance(record: RunRecord) -> Figure | None:
 
 
 def draw_updates(record: RunRecord) -> Figure | None:
-    """Draw how stale each update was, and its factor."""
+    """Draw the staleness and the factor of each update."""
     if not record.updates:
         return None
     factors = any(not np.isnan(row.factor) for row in record.updates)
@@ -182,7 +182,7 @@ def draw_updates(record: RunRecord) -> Figure | None:
 
 
 def _scatter(axes: Axes, record: RunRecord, values: Sequence[float]) -> None:
-    """Draw a point for each update or, if there are many, the range that nine of ten are in."""
+    """Draw a point for each update or, if there are many, the range of nine out of ten."""
     versions = np.array([row.version for row in record.updates])
     heights = np.array(values, float)
     if len(versions) > POINTS:
@@ -208,19 +208,19 @@ def _scatter(axes: Axes, record: RunRecord, values: Sequence[float]) -> None:
 
 
 def unit_range(values: Sequence[float]) -> tuple[float, float]:
-    """Return the limits of an axis for numbers from 0 to 1: from a tenth below the least up to 1."""
+    """Return the limits of an axis for numbers from 0 to 1: from 0.1 below the least up to 1."""
     return max(0.0, np.floor(min(values) * 10 - 0.5) / 10), 1.02
 
 
 Runs = Mapping[str, Sequence[RunRecord]]
-"""The runs of each strategy, by its name; they differ in their seed."""
+"""The runs of each strategy by its name; they differ in their seed."""
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.92, 0.95, 0.97, 0.98, 0.99, 0.995, 0.999)
 SHOWN = 5  # levels in a figure
 
 
 def draw_scores(title: str, runs: Runs) -> Figure | None:
-    """Draw accuracy (a) and AUC (b) of the first test net over epochs, as in Fig. 11; of several runs their mean."""
+    """Draw accuracy (a) and AUC (b) of the first test net over epochs, as in Fig. 11; for several runs, the mean."""
     panels: dict[str, Callable[[TestRow], float]] = {
         "test accuracy": lambda row: row.accuracy,
         "AUC": lambda row: row.auc,
@@ -249,7 +249,7 @@ def draw_times_to(title: str, runs: Runs, levels: Sequence[float] = ()) -> Figur
     """Draw the time until tests reached accuracies, as in Fig. 13.
 
     Args:
-        levels: the accuracies; by default the highest round ones that some way has reached in all its runs.
+        levels: the accuracies; by default the highest round ones that some strategy has reached in all its runs.
     """
     reached = max((_reached(records) for records in runs.values()), default=0.0)
     chosen = levels or [level for level in LEVELS if level <= reached][-SHOWN:]
@@ -273,7 +273,7 @@ def _reached(records: Sequence[RunRecord]) -> float:
 
 
 def _curve(records: Sequence[RunRecord], score: Callable[[TestRow], float]) -> list[tuple[float, float]]:
-    """Return (epoch, score); of several runs the mean at the first one's epochs, by interpolation."""
+    """Return (epoch, score); for several runs, the interpolated mean at the epochs of the first one."""
     curves = []
     for record in records:
         points = sorted((row.epoch, score(row)) for row in record.tests_of() if not math.isnan(score(row)))

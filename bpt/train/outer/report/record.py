@@ -14,20 +14,20 @@ class UpdateRow:
     """A submission of a worker, and its effect.
 
     Attributes:
-        version: of the global weights that it made; under SGWU the one that all workers made together.
-        seconds_since_start: when it was applied.
-        worker, host: whose, and where that runs.
-        base: the version that it was trained from.
-        staleness: how many versions others had made since.
-        gamma: Eq. 9; NaN where it plays no part (SGWU, ASGD).
-        accuracy: Q, of the samples that were trained.
-        factor: that its weights or their change counted by (Eq. 7, Eq. 10); NaN under ASGD.
-        passes: how often the worker has gone through its own samples by now.
-        samples: that it trained since its last submission.
-        seconds: that it computed since then.
-        waited: seconds that it waited for the server before it could do so.
+        version: the resulting version of the global weights; under SGWU all workers make it together.
+        seconds_since_start: time at which it was applied.
+        worker, host: the worker and its host.
+        base: the version from which it was trained.
+        staleness: number of versions that others had made since then.
+        gamma: Eq. 9; NaN if it has no meaning (SGWU, ASGD).
+        accuracy: Q, on the samples that were trained.
+        factor: factor of its weights or of their change (Eq. 7, Eq. 10); NaN under ASGD.
+        passes: number of the worker's passes over its own samples so far.
+        samples: samples trained since its last submission.
+        seconds: seconds of computing since then.
+        waited: seconds of waiting for the server before that.
         loss: mean training loss; may be NaN.
-        moved: bytes of weights that went between it and the server since the start; 0: not counted.
+        moved: bytes of weights between worker and server since the start; 0: not counted.
     """
 
     version: int
@@ -49,17 +49,17 @@ class UpdateRow:
 
 @dataclass(frozen=True)
 class NodeRow:
-    """A computing node, over the whole run.
+    """The totals of a computing node over the whole run.
 
     Attributes:
-        samples_allocated: that it had at the end.
-        passes: through these.
-        computed_seconds: that it trained.
-        waited_seconds: that it waited for the server between submissions and orders.
-        idle_at_end_seconds: from its last submission to the end of the run; 0 if it was lost.
-        updates: submissions.
-        bytes_sent, bytes_received: of weights, as it counted them.
-        lost: seconds after the start at which it was found to be gone; NaN: it was there to the end.
+        samples_allocated: number of its samples at the end.
+        passes: number of passes over these.
+        computed_seconds: seconds of training.
+        waited_seconds: seconds of waiting for the server between submissions and orders.
+        idle_at_end_seconds: seconds from its last submission to the end of the run; 0 if it was lost.
+        updates: number of submissions.
+        bytes_sent, bytes_received: bytes of weights that the node has counted.
+        lost: seconds after the start at which its loss was noticed; NaN: it was not lost.
     """
 
     worker: int
@@ -80,12 +80,12 @@ class ServerRow:
     """A parameter server apart from the main server.
 
     Attributes:
-        rank, host: where it runs.
-        elements: of the weights, that it holds.
-        updates: of them.
-        merging_seconds: that it worked at them, and at what else it was told to do.
-        waiting_seconds: that it had nothing to do.
-        bytes_sent, bytes_received: of weights, to and from workers.
+        rank, host: its rank and host.
+        elements: number of elements in its part of the weights.
+        updates: number of updates of this part.
+        merging_seconds: seconds of executing commands.
+        waiting_seconds: seconds without a command.
+        bytes_sent, bytes_received: bytes of weights to and from workers.
     """
 
     rank: int
@@ -103,11 +103,11 @@ class TestRow:
     """A test of the global weights.
 
     Attributes:
-        seconds: since the start of the run.
-        epoch: how often the training data had been trained by then.
-        version: of the global weights.
-        net: the number of the test net.
-        loss, accuracy, auc: NaN if not known.
+        seconds: seconds since the start of the run.
+        epoch: number of epochs trained by then.
+        version: version of the global weights.
+        net: number of the test net.
+        loss, accuracy, auc: the scores; NaN if unknown.
     """
 
     seconds: float
@@ -122,13 +122,13 @@ class TestRow:
 
 @dataclass(frozen=True)
 class AllocationRow:
-    """The samples that a worker got of one of the A batches of training data (Alg. 3.1).
+    """The samples that a worker got from one of the A batches of training data (Alg. 3.1).
 
     Attributes:
         batch: a, from 1.
-        seconds: since the start of the run.
-        samples: that it got.
-        total: that it had then.
+        seconds: seconds since the start of the run.
+        samples: number of samples that it got.
+        total: number of its samples afterwards.
     """
 
     batch: int
@@ -166,12 +166,12 @@ class MigrationRow:
 
 @dataclass
 class RunRecord:
-    """The record of a run up to now.
+    """The record of a run so far.
 
     Attributes:
-        title: stands over figures.
+        title: the title of figures.
         weights: c_w, the bytes of all weights.
-        iterations: K of Eq. 11, how often each node submits its weights; 0: as often as the most diligent did.
+        iterations: K of Eq. 11, the number of submissions of each node; 0: the largest number of any node.
         seconds: execution time of the run; NaN: until its last update or test.
         facts: settings by name, for the summary: ``{"exchange": "AGWU"}``.
     """
@@ -204,8 +204,8 @@ class RunRecord:
     def durations(self) -> list[list[float | None]]:
         """Return t_j^(i): for each iteration, a pass over a node's own samples, the seconds of each node.
 
-        Nodes are in the order of ``workers``; ``None``: the node took no part in that pass. Where several submissions
-        make a pass, or several passes a submission, the seconds are added or divided up; see ``NodePassTimes``.
+        Nodes are in the order of ``workers``; ``None``: the node had no such pass. If several submissions make a pass,
+        or several passes a submission, their seconds are summed or divided (see ``NodePassTimes``).
         """
         places = {worker: place for place, worker in enumerate(self.workers)}
         times = NodePassTimes(len(places))
@@ -224,32 +224,32 @@ class RunRecord:
         return waiting_time(self.durations())
 
     def balance_index(self) -> float:
-        """Return the balance index; at 1 no node has more work for its speed than another."""
+        """Return the balance index; it is 1 if all nodes have the same work relative to their speed."""
         return balance_index(self.durations())
 
     def balance_indices(self) -> list[float]:
-        """Return the balance index of each iteration by itself."""
+        """Return the balance index of each iteration."""
         return [balance_index([times]) for times in self.durations()]
 
     def waited_share(self) -> float:
-        """Return the part of the nodes' time that they waited for the server: Σ_j waited / (m · execution time)."""
+        """Return the fraction of the nodes' time spent waiting for the server: Σ_j waited / (m · execution time)."""
         return self._share([row.waited_seconds for row in self.nodes])
 
     def computed_share(self) -> float:
-        """Return the part of the nodes' time that they computed."""
+        """Return the fraction of the nodes' time spent computing."""
         return self._share([row.computed_seconds for row in self.nodes])
 
     def bytes_counted(self) -> int:
-        """Return bytes of weights that all nodes sent and received."""
+        """Return the bytes of weights that all nodes sent and received."""
         return sum(row.bytes_sent + row.bytes_received for row in self.nodes)
 
     def bytes_expected(self) -> int:
-        """Return the bytes by Eq. 11, which lets all nodes submit to the end, lost ones too."""
+        """Return the bytes by Eq. 11, which assumes that all nodes, even lost ones, submit to the end."""
         return bytes_moved(self.weights, self.senders, self.exchanges)
 
     @property
     def senders(self) -> int:
-        """M of Eq. 11: the nodes that weights travel to, without one that shares the server's memory."""
+        """M of Eq. 11: the number of nodes without the one that shares the server's memory."""
         return sum(row.bytes_sent + row.bytes_received > 0 for row in self.nodes)
 
     @property
@@ -262,7 +262,7 @@ class RunRecord:
         return [row for row in self.tests if row.net == net]
 
     def time_to(self, accuracy: float, net: int = 0) -> float | None:
-        """Return the seconds until a test reached this accuracy; ``None`` if none did."""
+        """Return the seconds until a test reached this accuracy, or ``None`` if no test did."""
         return next((row.seconds for row in self.tests_of(net) if row.accuracy >= accuracy), None)
 
     def best_accuracy(self, net: int = 0) -> float:
@@ -275,6 +275,6 @@ class RunRecord:
         return math.fsum(seconds) / together if together else 0.0
 
     def _missed(self, worker: int) -> int:
-        """Return the passes that the others did before ``worker`` got its first samples."""
+        """Return the number of passes of the others before ``worker`` got its first samples."""
         batches = [row.batch for row in self.allocation if row.worker == worker and row.samples]
         return max(min(batches, default=1) - 1, 0)

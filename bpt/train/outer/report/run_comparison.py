@@ -29,14 +29,14 @@ def compare(
     """Write PNG files that compare training strategies: execution time, waiting, balance index, bytes, scores.
 
     Args:
-        records_by_name: the run of each way, or its runs with different seeds: bars are then means, with whiskers from
-            the least to the greatest.
+        records_by_name: the run of each strategy, or its runs with different seeds: then bars are means, with whiskers
+            from the least to the greatest.
 
     Returns:
-        The files written. Scores are left out if no run has tested.
+        The files written; scores are left out if no run has tests.
 
     Raises:
-        UserError: there is no matplotlib.
+        UserError: matplotlib is missing.
         WriteError: a file or the folder could not be written.
     """
     check_matplotlib()
@@ -58,11 +58,11 @@ def draw_lines(
     """Write a PNG file with a curve for each of ``series``, over nodes or samples, as in Fig. 12, 14 and 15.
 
     Args:
-        x, y: what the axes show, with the unit.
-        series: by name, points from left to right.
+        x, y: the labels of the axes, with units.
+        series: points from left to right, by the name of the curve.
 
     Raises:
-        UserError: there is no matplotlib.
+        UserError: matplotlib is missing.
         WriteError: the file could not be written.
     """
     figure, (axes,) = new_figure(title)

@@ -1,4 +1,4 @@
-"""The style of figures: one size, one set of colours, bars side by side; files are written whole or not at all."""
+"""The style of figures: one size, one set of colours, bars side by side; files are written atomically."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 INCHES, DOTS = (5.6, 3.3), 200  # as wide as the text of a paper with one column
-SMALL, MEDIUM = 8, 9  # points
-FEW = 40  # points of a line that are marked each
+SMALL, MEDIUM = 8, 9  # font sizes in points
+FEW = 40  # points of a curve up to which each has a mark
 
-# Distinct for readers with any kind of colour vision, and in grey (Okabe and Ito).
+# These are distinct for readers with any kind of colour vision, and in grey (Okabe and Ito).
 BLUE, ORANGE, GREEN, RED, PURPLE, SKY, BLACK = (
     "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000",
 )  # fmt: skip
@@ -55,15 +55,15 @@ FIGURES = (".png", ".svg")
 
 
 def check_figure(flag: str, path: str, is_optional: bool = False) -> None:
-    """Check before the work that the figure that ``--flag`` names can be written to ``path``.
+    """Check before the work that the figure of ``--flag`` can be written to ``path``.
 
     Args:
-        is_optional: whether the command works without the figure where there is no matplotlib.
+        is_optional: whether the command works without the figure if matplotlib is missing.
 
     Raises:
-        UserError: there is no matplotlib.
-        UsageError: the file is to be of another kind.
-        FileError: no file can be written there.
+        UserError: matplotlib is missing.
+        UsageError: the suffix of ``path`` is not that of a figure.
+        FileError: no file can be written at ``path``.
     """
     if Path(path).suffix.lower() not in FIGURES:
         raise UsageError(f"--{flag} {path}: writes files that end in {' or '.join(FIGURES)}")
@@ -76,12 +76,12 @@ def check_picture(path: str, formats: Sequence[str], refusal: str) -> None:
     """Check before the work that the picture can be written.
 
     Args:
-        formats: the suffixes of files that can be written.
-        refusal: the message for another one.
+        formats: the allowed suffixes.
+        refusal: the message for another suffix.
 
     Raises:
-        UserError: there is no matplotlib.
-        UsageError: the file is to be of another kind.
+        UserError: matplotlib is missing.
+        UsageError: the file has another suffix.
     """
     if Path(path).suffix.lower() not in formats:
         raise UsageError(refusal)
@@ -94,7 +94,7 @@ def new_figure(
     """Return an empty figure with ``panels``, one above the other, or ``beside`` each other.
 
     Raises:
-        UserError: there is no matplotlib.
+        UserError: matplotlib is missing.
     """
     check_matplotlib()
     # An extra, and slow to import.
@@ -127,14 +127,14 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
 
 
 def legend(figure: Figure, axes: Axes) -> None:
-    """Add a legend of the colours in ``axes`` below the panels; nothing if there is only one."""
+    """Add a legend of the colours in ``axes`` below the panels, unless there is only one colour."""
     handles, labels = axes.get_legend_handles_labels()
     if len(labels) > 1:
         figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=SMALL, frameon=False)
 
 
 def line(axes: Axes, number: int, x: Sequence[float], y: Sequence[float], label: str) -> None:
-    """Draw the ``number``-th of several curves with a colour, dash and mark of its own."""
+    """Draw the ``number``-th of several curves with its own colour, dash and mark."""
     mark = MARKS[number % len(MARKS)] if len(x) <= FEW else ""
     axes.plot(
         x, y, color=COLOURS[number % len(COLOURS)], linestyle=DASHES[number % len(DASHES)], marker=mark, markersize=4,
@@ -165,7 +165,7 @@ def _tidy(axes: Axes) -> None:
     axes.title.set_fontsize(MEDIUM)
 
 
-NUMBERED = 24  # bars of a figure that get a number each
+NUMBERED = 24  # bars up to which each has a number
 NEVER = "–"  # over the place of a bar that is missing, as in the paper's Table 1
 
 
@@ -179,9 +179,9 @@ def bars(axes: Axes, values: Mapping[str, Sequence[float]]) -> None:
 
 
 def grouped_bars(axes: Axes, groups: Sequence[str], values: Mapping[str, Sequence[Sequence[float | None]]]) -> None:
-    """Draw for each group a bar of each name; ``values[name][group]`` are the runs, ``None`` if it was not reached.
+    """Draw a bar for each name in each group; ``values[name][group]`` are the runs, ``None`` if it was not reached.
 
-    There is a bar if there is a value of every run.
+    A bar needs a value from every run.
     """
     width = 0.8 / max(len(values), 1)
     points = SMALL - 1 if len(groups) * len(values) <= NUMBERED / 2 else SMALL - 2

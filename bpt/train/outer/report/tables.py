@@ -1,4 +1,4 @@
-"""A run of the outer layer as CSV files in a folder, and as summary lines for the log."""
+"""Writes a run of the outer layer as CSV files in a folder, and as summary lines for the log."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from bpt.base.atomic import write_text
 from bpt.base.errors import FileError, WriteError
 from bpt.train.outer.report.record import AllocationRow, MigrationRow, NodeRow, RunRecord, ServerRow, TestRow, UpdateRow
 
-SHOWN = 16  # nodes that get a log line each; of more, a line tells the range
-SETTING = "setting"  # the unit of what is no quantity
+SHOWN = 16  # nodes up to which each has a log line; for more, a line gives the range
+SETTING = "setting"  # the "unit" of settings
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def quantities(record: RunRecord) -> Iterator[Quantity]:
 
 
 def summary_lines(record: RunRecord) -> Iterator[str]:
-    """Return the log lines for the end of a run."""
+    """Yield the log lines for the end of a run."""
     versions = max((row.version for row in record.updates), default=0)
     lost = f" ({record.lost} lost)" if record.lost else ""
     yield (
@@ -147,10 +147,10 @@ Row = TypeVar("Row", UpdateRow, NodeRow, TestRow, AllocationRow, ServerRow, Migr
 def write_csv(record: RunRecord, folder: str | os.PathLike[str]) -> None:
     """Write updates.csv, nodes.csv, tests.csv, allocation.csv and summary.csv (name, value, unit).
 
-    And servers.csv, if there are parameter servers apart from the main server, and migration.csv, if samples migrated.
+    If there are parameter servers apart from the main server, also write servers.csv; if samples migrated, migration.csv.
 
     The columns are the attributes of the rows, and numbers have all their digits; NaN is an empty cell. Each file is
-    there whole or not at all, and takes the place of an older one. The folder is made if there is none.
+    written atomically, and replaces an older one. A missing folder is created.
 
     Raises:
         WriteError: a file or the folder could not be written.
@@ -160,7 +160,7 @@ def write_csv(record: RunRecord, folder: str | os.PathLike[str]) -> None:
     _write(place / "nodes.csv", NodeRow, record.nodes)
     _write(place / "tests.csv", TestRow, record.tests)
     _write(place / "allocation.csv", AllocationRow, record.allocation)
-    if record.servers or (place / "servers.csv").exists():  # of an earlier run
+    if record.servers or (place / "servers.csv").exists():  # an earlier run may have written it
         _write(place / "servers.csv", ServerRow, record.servers)
     if record.migration or (place / "migration.csv").exists():
         _write(place / "migration.csv", MigrationRow, record.migration)
@@ -168,10 +168,10 @@ def write_csv(record: RunRecord, folder: str | os.PathLike[str]) -> None:
 
 
 def read_csv(folder: str | os.PathLike[str]) -> RunRecord:
-    """Return the run that ``write_csv`` wrote, to compare it with others.
+    """Return the run in the files of ``write_csv``, to compare it with others.
 
     Raises:
-        FileError: a file is missing, or not what ``write_csv`` writes; it says where.
+        FileError: a file is missing, or has another form; the message says where.
     """
     place = Path(folder)
     path = place / "summary.csv"
@@ -200,7 +200,7 @@ def make_folder(folder: str | os.PathLike[str]) -> Path:
     """Return the folder, created if it is missing.
 
     Raises:
-        WriteError: it could not be made.
+        WriteError: the folder could not be created.
     """
     place = Path(folder)
     try:
