@@ -159,7 +159,7 @@ class RankStatusTable:
         return [*self._behind(), *self._awaited(), *self._together()] or ["no rank holds up another, as far as known"]
 
     def _behind(self) -> Iterator[str]:
-        """Yield the ranks that are silent since others wait, or have not entered a call in which others of their lane wait.
+        """Yield ranks that are silent since others wait, or have not entered a call in which others of their lane wait.
 
         The rank that was silent longest comes first, then the rank that is farthest behind.
         """

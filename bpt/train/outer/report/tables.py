@@ -147,7 +147,8 @@ Row = TypeVar("Row", UpdateRow, NodeRow, TestRow, AllocationRow, ServerRow, Migr
 def write_csv(record: RunRecord, folder: str | os.PathLike[str]) -> None:
     """Write updates.csv, nodes.csv, tests.csv, allocation.csv and summary.csv (name, value, unit).
 
-    If there are parameter servers apart from the main server, also write servers.csv; if samples migrated, migration.csv.
+    If there are parameter servers apart from the main server, also write servers.csv. If samples migrated, also write
+    migration.csv.
 
     The columns are the attributes of the rows, and numbers have all their digits; NaN is an empty cell. Each file is
     written atomically, and replaces an older one. A missing folder is created.
