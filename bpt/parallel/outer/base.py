@@ -81,9 +81,7 @@ class OuterSchedule(ABC):
         node.computed += report.seconds
         # Under ASGD a worker submits within a pass, too.
         if math.floor(report.passes) > math.floor(node.passes) or report.passes >= (node.end or self.total):
-            seconds, samples = node.submitted
-            if samples and seconds > 0:
-                node.time = seconds / samples
+            node.end_pass(*node.submitted)
             node.submitted = 0.0, 0
         node.reported = 0.0, 0
         node.passes = report.passes
@@ -179,9 +177,9 @@ class OuterSchedule(ABC):
 
     def _migrate(self, migration: Migration, workers: Sequence[int]) -> None:
         """Let samples migrate if the speed of one of ``workers`` has changed; each gives what it is to give by now."""
-        changed = any(migration.has_changed(worker, self.nodes[worker].time) for worker in workers)
+        changed = any(migration.has_changed(worker, self.nodes[worker].steady) for worker in workers)
         if changed and not migration and not self._undelivered():
-            migration.plan([node.seconds_per_sample() for node in self.nodes])
+            migration.plan([node.steady_seconds_per_sample() for node in self.nodes])
         for worker in workers:
             if self.nodes[worker].passes.denominator == 1:
                 for move in migration.pop(worker):

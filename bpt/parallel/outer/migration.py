@@ -84,7 +84,7 @@ class Migration:
         Nodes without samples get none, and no node gives all that it has.
 
         Args:
-            seconds_per_sample: as for ``Idpa.next``.
+            seconds_per_sample: as for ``Idpa.next``, but over so long that they are certain.
         """
         idpa = self._idpa
         nodes, have, wanted = idpa.redivided(seconds_per_sample)

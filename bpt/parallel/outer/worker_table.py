@@ -12,6 +12,8 @@ from bpt.parallel.outer.outer_instructions import Order
 
 ENOUGH = 0.25  # the part of a pass from which on its own speed counts, and not that of the pass before
 
+STEADY = 0.4  # seconds of training from which on a time does not depend on what else the machine did at that moment
+
 
 class WorkerState(Enum):
     """The state of a worker."""
@@ -34,6 +36,8 @@ class WorkerRecord:
         samples: samples that it has, without the pending ones and those that it gives.
         submitted: seconds and samples of its present pass that it has submitted.
         time: seconds of a sample in the last pass that it has finished; ``None``: it has not finished any.
+        recent: seconds and samples of its last passes, as long as these are too short to be sure.
+        steady: seconds of a sample in its last passes of STEADY seconds together; ``None``: it has not trained so long.
         order: its last order.
         reported: seconds and samples since its last order that it has reported.
         clock: seconds that it has computed and waited.
@@ -48,6 +52,8 @@ class WorkerRecord:
     samples: int = 0
     submitted: tuple[float, int] = (0.0, 0)
     time: float | None = None
+    recent: tuple[float, int] = (0.0, 0)
+    steady: float | None = None
     reported: tuple[float, int] = (0.0, 0)
     order: Order | None = None
     clock: float = 0.0
@@ -58,6 +64,24 @@ class WorkerRecord:
     def all_samples(self) -> int:
         """The number of its samples, with the pending ones."""
         return self.samples + size(self.pending)
+
+    def end_pass(self, seconds: float, samples: int) -> None:
+        """Note the seconds and the samples of a pass that it has finished."""
+        if samples <= 0 or seconds <= 0:
+            return
+        self.time = seconds / samples
+        if seconds < STEADY:  # together with those before it
+            seconds, samples = seconds + self.recent[0], samples + self.recent[1]
+        self.recent = seconds, samples
+        if seconds >= STEADY:
+            self.steady, self.recent = seconds / samples, (0.0, 0)
+
+    def steady_seconds_per_sample(self) -> float | None:
+        """Return ``steady``, or the time in this pass if it is as long already."""
+        seconds, samples = (new + old for new, old in zip(self.reported, self.submitted, strict=True))
+        if self.state is WorkerState.TRAINING and seconds >= STEADY and samples >= ENOUGH * self.samples > 0:
+            return seconds / samples
+        return self.steady
 
     def seconds_per_sample(self) -> float | None:
         """Return its newest seconds of a sample: those of this pass if enough of it is done or it is the first."""

@@ -19,6 +19,7 @@ from bpt.parallel.outer.replay import Replay
 from bpt.parallel.outer.sgwu import Sgwu
 from bpt.parallel.outer.simulation.outcome import SimulationOutcome
 from bpt.parallel.outer.simulation.simulator import SimulatedJob, simulate
+from bpt.parallel.outer.worker_table import WorkerRecord, WorkerState
 from tests.parallel.outer.play import BALANCES, Play, conserved
 
 
@@ -239,3 +240,17 @@ def test_whatever_happens(exchange: str, balance: str) -> None:
                 each for each in play.log if not isinstance(each, SendOrder)
             ]
     assert moved > 20 and lost_too
+
+
+def test_short_passes_count_together() -> None:
+    """A pass of 0.1 s may be slow by chance; from 0.4 s on a time counts, and a long pass counts by itself."""
+    node = WorkerRecord(samples=10)
+    steady = []
+    for seconds in (0.1, 0.3, 0.2, 0.1, 0.1, 2.0):
+        node.end_pass(seconds, 10)
+        steady.append(node.steady)
+    assert steady == [None, *[pytest.approx(0.4 / 20)] * 3, pytest.approx(0.4 / 30), pytest.approx(0.2)]
+    node.state, node.reported = WorkerState.TRAINING, (0.5, 2)
+    assert node.steady_seconds_per_sample() == node.steady  # too few of its samples
+    node.reported = (0.5, 5)
+    assert node.steady_seconds_per_sample() == 0.1
