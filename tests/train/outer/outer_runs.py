@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +26,17 @@ Weights = dict[str, list[NDArray[np.float32]]]
 UNWEIGHED = "weigh_by_accuracy: false"
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute with one thread, whatever other tests have set for threads that start later: sums depend on it."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 def outer(
     ranks: int,
     parallel: str,
@@ -36,21 +49,19 @@ def outer(
     """Train on so many ranks; rank 0 serves, and computes too if it is alone."""
 
     def run(world: Communicator) -> RunOutcome:
-        threads = torch.get_num_threads()
         source = read_plan(
             solver, ["parallel_param { sync_batch_norm: false }", f"parallel_param {{ {parallel} }}", *overrides]
         )
-        try:
+        with one_thread():
             return train(source, world, CPU, signals, resume, replay)
-        finally:
-            torch.set_num_threads(threads)
 
     return run(SerialCommunicator()) if ranks == 1 else run_ranks(ranks, run)[0]
 
 
 def alone(*overrides: str) -> None:
     """Train in one process, without an outer layer."""
-    with Solver(read_plan("solver.prototxt", ["parallel_param { sync_batch_norm: false }", *overrides])) as solver:
+    plan = read_plan("solver.prototxt", ["parallel_param { sync_batch_norm: false }", *overrides])
+    with one_thread(), Solver(plan) as solver:
         solver.solve()
 
 

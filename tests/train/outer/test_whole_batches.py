@@ -22,6 +22,7 @@ from tests.support.doubles.thread_ranks import run_ranks
 from tests.support.marks import slow
 from tests.support.spread_runs import read_model
 from tests.support.whole_batches import BATCHES, NET, ROWS, loss_by_hand, put
+from tests.train.outer.outer_runs import one_thread
 
 pytestmark = pytest.mark.usefixtures("sequences")
 
@@ -38,11 +39,8 @@ def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def outer(ranks: int, parallel: str, *overrides: str) -> None:
     def run(world: Communicator) -> None:
-        threads = torch.get_num_threads()
-        try:
+        with one_thread():
             train(read_plan("solver.prototxt", [f"parallel_param {{ {parallel} }}", *overrides]), world, CPU)
-        finally:
-            torch.set_num_threads(threads)
 
     run_ranks(ranks, run) if ranks > 1 else run(SerialCommunicator())
 
@@ -63,7 +61,7 @@ def outer(ranks: int, parallel: str, *overrides: str) -> None:
 def test_one_worker_trains_as_one_process(ranks: int, parallel: str, tolerance: float, begin: int) -> None:
     """Eight batches of five, over the end of the data; states go on from batch to batch, if no marker ends them."""
     put(begin)
-    with Solver(read_plan("solver.prototxt")) as solver:
+    with one_thread(), Solver(read_plan("solver.prototxt")) as solver:
         solver.solve()
     expected = read_model(8)
     outer(ranks, parallel)
@@ -77,7 +75,7 @@ def test_sgwu_is_the_mean_of_workers_that_train_their_own_batches() -> None:
     """One round by hand: worker 0 has the first three batches of five, worker 1 the other two, in their order."""
     put(begin=1)
     plain = "momentum: 0", f"max_iter: {BATCHES}"
-    with Solver(read_plan("solver.prototxt", plain)) as solver:
+    with one_thread(), Solver(read_plan("solver.prototxt", plain)) as solver:
         values = solver.net.values_by_name()
         first = {f"{name}/{blob}": value.detach().double() for (name, blob), value in values.items()}
     trained: list[dict[str, NDArray[np.float64]]] = []

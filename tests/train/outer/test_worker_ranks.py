@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
 
 from bpt.base.errors import LayerError, LostRankError, PrototxtError
@@ -27,6 +26,7 @@ from bpt.train.solver.solver import RunOutcome, Solver
 from tests.support.doubles.thread_ranks import Killed, ThreadCommunicator, run_ranks
 from tests.support.marks import slow
 from tests.support.spread_runs import NET, ROWS
+from tests.train.outer.outer_runs import one_thread
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -72,23 +72,22 @@ def outer(ranks: int, parallel: str, *overrides: str, replay: str = "", signalle
     """Train on so many ranks; returns what each of those that live comes to. A rank that misses another one dies."""
 
     def run(world: Communicator) -> RunOutcome:
-        threads = torch.get_num_threads()
         text = [LOCAL, f"parallel_param {{ {parallel} }}", *overrides]
         signals = Signalled(7) if world.rank == signalled else None
         plan = replace(read_plan("solver.prototxt", text), asked_precision=FLOAT64)
         try:
-            return train(plan, world, CPU, signals, replay=replay)
+            with one_thread():
+                return train(plan, world, CPU, signals, replay=replay)
         except LostRankError:
             raise Killed from None  # as comm.failure does in the end
-        finally:
-            torch.set_num_threads(threads)
 
     return [run(SerialCommunicator())] if ranks == 1 else run_ranks(ranks, run)
 
 
 def alone(*overrides: str) -> None:
     """Train in one process, without an outer layer."""
-    with Solver(replace(read_plan("solver.prototxt", [LOCAL, *overrides]), asked_precision=FLOAT64)) as solver:
+    plan = replace(read_plan("solver.prototxt", [LOCAL, *overrides]), asked_precision=FLOAT64)
+    with one_thread(), Solver(plan) as solver:
         solver.solve()
 
 
