@@ -100,6 +100,7 @@ def add_arguments(parser: Parser) -> None:
             "or nothing (none); default %(default)s"
         )
         parser.flag(f"{signal}_effect", help, choices=EFFECTS, default=effect, metavar="EFFECT")
+    parser.set_defaults(started=time.monotonic())  # arguments are added once the command has begun
 
 
 def greet(arguments: argparse.Namespace) -> None:
@@ -107,7 +108,6 @@ def greet(arguments: argparse.Namespace) -> None:
     from bpt.base.live_block import is_live
     from bpt.system.comm.launch import launchers_rank
 
-    arguments.started = time.monotonic()
     if arguments.solver and not launchers_rank() and is_live(arguments.log):
         say(f"bpt {VERSION}: training by {arguments.solver}\n")
 
