@@ -15,6 +15,7 @@ from torch.autograd.function import FunctionCtx
 from torch.nn import functional
 
 from bpt.nn.kernels.channels_last import FORMATS, channels_last
+from bpt.nn.kernels.recording import is_compiling_or_tracing
 
 POOL = {
     3: functional.max_pool1d_with_indices,
@@ -26,8 +27,8 @@ BACKWARD = {
     5: torch.ops.aten.max_pool3d_with_indices_backward,
 }
 NARROW = 8  # channels below which the other layout does not pay
-SMALL = 50_000  # elements below which it does not, either
-BLOCK = 250_000  # elements that are brought into the other layout at once, and stay in a core's cache
+SMALL = 50_000  # elements for each thread below which it does not, either
+BLOCK = 250_000  # elements for each thread that are brought into the other layout at once, and stay in a core's cache
 
 
 def max_pool_with_places(
@@ -43,7 +44,7 @@ def max_pool_with_places(
     window = list(kernel), list(stride), list(pad), [1] * len(kernel), ceil
     y: Tensor
     places: Tensor
-    if _is_slow(x) and not torch.compiler.is_compiling():
+    if not is_compiling_or_tracing() and _is_slow(x):
         y, places = _MaxPool.apply(x, window)  # type: ignore[no-untyped-call]
     else:
         y, places = POOL[x.dim()](x, *window)
@@ -52,7 +53,7 @@ def max_pool_with_places(
 
 def _is_slow(x: Tensor) -> bool:
     """Return whether torch pools ``x`` more slowly than in parts that are channels-last."""
-    if x.dim() not in FORMATS or x.shape[1] < NARROW or x.numel() < SMALL:
+    if x.dim() not in FORMATS or x.shape[1] < NARROW or x.numel() < SMALL * torch.get_num_threads():
         return False
     if x.device.type != "cpu" or x.dtype != torch.float32:
         return False
@@ -62,9 +63,14 @@ def _is_slow(x: Tensor) -> bool:
 class _MaxPool(torch.autograd.Function):
     @staticmethod
     def forward(ctx: FunctionCtx, x: Tensor, window: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
-        pool, samples = POOL[x.dim()], max(1, BLOCK * len(x) // x.numel())
-        parts = (pool(channels_last(part), *window) for part in torch.split(x, samples))
-        y, places = (torch.cat([each.contiguous() for each in kind]) for kind in zip(*parts, strict=True))
+        pool, samples = POOL[x.dim()], max(1, BLOCK * torch.get_num_threads() * len(x) // x.numel())
+        results: list[Tensor] = []
+        for start in range(0, len(x), samples):
+            part = pool(channels_last(x[start : start + samples]), *window)
+            results = results or [each.new_empty((len(x), *each.shape[1:])) for each in part]
+            for whole, each in zip(results, part, strict=True):
+                whole[start : start + samples] = each
+        y, places = results
         ctx.save_for_backward(x, places)
         ctx.mark_non_differentiable(places)
         ctx.set_materialize_grads(False)  # otherwise backward gets zeros as the diffs of the places

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from bpt.nn.kernels.channels_last import is_channels_last
+from bpt.nn.kernels.recording import is_compiling_or_tracing
 
 FEW = 16  # samples from which torch uses oneDNN anyway
 NARROW = 16  # channels and outputs of a group below which MKL is as fast
@@ -35,6 +36,8 @@ def faster_dilation(
         weight: ``(outputs, channels / group, kernel …)``.
         stride, dilation: one number for each spatial axis, or one for all.
     """
+    if is_compiling_or_tracing():
+        return dilation
     outputs, channels = weight.shape[:2]
     if weight.numel() != outputs * channels or x.shape[0] >= FEW or torch.get_num_threads() > 1:
         return dilation
@@ -42,9 +45,7 @@ def faster_dilation(
     plain = max(stride) == max(dilation) == 1
     if not wide or not plain or x.dtype != torch.float32 or x.device.type != "cpu" or not is_channels_last(x):
         return dilation
-    if torch.compiler.is_compiling() or not torch.backends.mkldnn.enabled or not mkl_is_slow():
-        return dilation
-    return [2] * len(dilation)
+    return [2] * len(dilation) if torch.backends.mkldnn.enabled and mkl_is_slow() else dilation
 
 
 @cache

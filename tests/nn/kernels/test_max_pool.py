@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from torch import Tensor
@@ -17,6 +19,14 @@ CASES = {
     "one sample": ((1, 20, 50, 52), (3, 3), (2, 2), (0, 0), True),
     "volumes": ((3, 8, 14, 15, 16), (3, 2, 2), (2, 1, 2), (1, 1, 0), True),
 }
+
+
+@pytest.fixture(autouse=True)
+def on_one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def numbers(*shape: int) -> Tensor:
@@ -90,5 +100,20 @@ def test_what_torch_pools_as_fast(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not takes_parts(channels_last(torch.zeros(2, NARROW, side, side)))
     assert not takes_parts(torch.zeros(2, NARROW, side, side).double())
     assert not takes_parts(torch.zeros(2, NARROW, side**2))
+    torch.set_num_threads(4)
+    assert not takes_parts(torch.zeros(2, NARROW, side, side))  # 40,000 elements for each thread
+    torch.set_num_threads(1)
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     assert not takes_parts(torch.zeros(2, NARROW, side, side))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace.* is deprecated:DeprecationWarning")
+def test_traces_have_the_plain_operator() -> None:
+    def pool(x: Tensor) -> Tensor:
+        return max_pool_with_places(x, (2, 2), (2, 2), (0, 0), True)[0]
+
+    x = torch.randn((2, 16, 64, 64), generator=torch.Generator().manual_seed(4))
+    trace = torch.jit.trace(pool, (x,))
+    assert "aten::max_pool2d_with_indices" in str(trace.graph)
+    assert "_MaxPool" not in str(trace.graph)
+    assert torch.equal(trace(x + 1), pool(x + 1))

@@ -82,6 +82,11 @@ def test_under_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     assert chosen() == [*ONE]
 
 
+def test_in_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.jit, "is_tracing", lambda: True)
+    assert chosen() == [*ONE]
+
+
 def test_other_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pointwise, "mkl_is_slow", lambda: False)
     assert chosen() == [*ONE]
