@@ -16,9 +16,9 @@ from bpt.graph.share import ShardRotation
 from bpt.nn.fusion.fusion_steps import FusionStep, one_by_one
 from bpt.nn.fusion.operations import Operation
 from bpt.nn.fusion.step_plans import StepPlans
+from bpt.nn.kernels.recording import is_compiling_or_tracing
 from bpt.nn.layers import LAYERS, DataLayer, Layer
 from bpt.nn.layers.filter import behind_filters, refit
-from bpt.nn.layers.graph_tracing import is_compiling_or_tracing
 from bpt.nn.layers.layer_text import blobs_in_text, notice_unused_settings
 from bpt.nn.mixed_precision import MixedPrecision
 from bpt.nn.parameter_maker import ParameterMaker

@@ -23,7 +23,8 @@ from bpt.config.plan.nets import NetPlan
 from bpt.config.precision import FLOAT32, Precision
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.nn import net as core
-from bpt.nn.layers.graph_tracing import is_compiling_or_tracing, not_compiled
+from bpt.nn.kernels.recording import is_compiling_or_tracing
+from bpt.nn.layers.graph_tracing import not_compiled
 from bpt.nn.net import Net
 from bpt.nn.net_graph import build_graph_of
 from bpt.nn.pass_context import PassContext

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from bpt.graph.layer_spec import Arity, Autocast, LayerShapes, LayerSpec, Shape
+from bpt.nn.kernels.recording import is_compiling_or_tracing
 from bpt.nn.layers.axes import axis_or_dim, canonical_axis, show_bottoms
 from bpt.nn.layers.base import LAYERS, Family, Layer, setting
-from bpt.nn.layers.graph_tracing import is_compiling_or_tracing
 from bpt.nn.pass_context import PassContext
 
 

@@ -15,6 +15,7 @@ from bpt.config.precision import narrowed
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_spec import Arity, Autocast, LayerShapes, LayerSpec, ParamSpec, Shape, count
 from bpt.nn.kernels.packed import PackedConvolution, pack
+from bpt.nn.kernels.pointwise import faster_dilation
 from bpt.nn.layers.axes import canonical_axis
 from bpt.nn.layers.base import LAYERS, Family, Layer
 from bpt.nn.layers.channel_affine import ChannelAffine, Weights
@@ -97,9 +98,10 @@ class BaseConvolution(Layer):
             x = x.flatten(0, axis - 1) if axis else x.unsqueeze(0)
         rest = (0,) * (x.dim() - 2)  # explicit, since ONNX would use a single number for all axes
         weight, bias = narrowed(weight, x), None if bias is None else narrowed(bias, x)
-        y = torch.convolution(
-            x, weight, bias, window.stride, window.pad, window.dilation, self.transposed, rest, self.group
-        )
+        dilation: Sequence[int] = window.dilation
+        if not self.transposed:
+            dilation = faster_dilation(x, weight, window.stride, dilation, self.group)
+        y = torch.convolution(x, weight, bias, window.stride, window.pad, dilation, self.transposed, rest, self.group)
         return y if axis == 1 else y.reshape(*leading, *y.shape[1:])
 
 

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.layer_spec import Arity, LayerShapes, LayerSpec, Shape, count
+from bpt.nn.kernels.recording import is_compiling_or_tracing
 from bpt.nn.layers.axes import show_bottoms
 from bpt.nn.layers.base import LAYERS, Family, Layer
-from bpt.nn.layers.graph_tracing import is_compiling_or_tracing
 from bpt.nn.layers.labels import row_indices
 
 

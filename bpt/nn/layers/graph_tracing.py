@@ -31,11 +31,6 @@ def plain_shape(tensor: Tensor) -> tuple[int, ...]:
         return tuple(int(length) for length in tensor.shape)
 
 
-def is_compiling_or_tracing() -> bool:
-    """Return whether ``torch.compile``, ``torch.export`` or ``torch.jit.trace`` is recording the pass."""
-    return torch.compiler.is_compiling() or is_traced()
-
-
 def is_exported() -> bool:
     """Return whether ``torch.export`` is recording the pass. Its programs never run backward."""
     return torch.compiler.is_compiling() and bool(torch.compiler.is_exporting())

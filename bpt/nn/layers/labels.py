@@ -9,8 +9,8 @@ from torch import Tensor
 
 from bpt.base.errors import DataError
 from bpt.graph.layer_spec import LayerSpec, Shape, count
+from bpt.nn.kernels.recording import is_compiling_or_tracing
 from bpt.nn.layers.axes import show_bottoms
-from bpt.nn.layers.graph_tracing import is_compiling_or_tracing
 from bpt.nn.layers.label_guard import active_guard
 
 

@@ -15,13 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from bpt.nn.kernels.max_pool import max_pool_with_places
 from bpt.nn.layers.pooling_window import PoolingWindow
 
-MAX_POOL = {
-    1: functional.max_pool1d_with_indices,
-    2: functional.max_pool2d_with_indices,
-    3: functional.max_pool3d_with_indices,
-}
 AVERAGE_POOL = {1: functional.avg_pool1d, 2: functional.avg_pool2d, 3: functional.avg_pool3d}
 
 
@@ -32,7 +28,7 @@ def max_pool(x: Tensor, window: PoolingWindow, with_places: bool) -> Tensor | tu
     """
     sizes = x.shape[2:]
     inner, pad = _widen(x, window, float("-inf"))
-    y, index = MAX_POOL[len(sizes)](inner, window.kernel, window.stride, pad, (1,) * len(sizes), window.ceil)
+    y, index = max_pool_with_places(inner, window.kernel, window.stride, pad, window.ceil)
     places = window.places(sizes)
     y = _fit(y, places, torch.finfo(x.dtype).min)
     if not with_places:
