@@ -23,7 +23,7 @@ from tests.support.mpirun import mpi_environment
 from tests.support.paths import GOLDEN, ROOT
 
 FOLLOW = Path(__file__).with_name("follow.py")
-SOURCES = "bpt", "prototxt", "scripts", "setup.cfg", "pyproject.toml", "README.md", "LICENSE"
+SOURCES = "bpt", "prototxt", "scripts", "tools", "setup.cfg", "pyproject.toml", "README.md", "LICENSE"
 _MANY = re.compile(r"(max_iter: )(\d{3,})")
 
 
