@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from scripts.make_digits import write_pictures
-from tests.guides.other_caffes import lay_other_caffes
+from tests.guides.other_caffes import lay_other_caffes, lay_torchvision
 from tests.support.guides.blocks import Block
 from tests.support.mpirun import mpi_environment
 from tests.support.paths import GOLDEN, ROOT
@@ -104,6 +104,8 @@ class Bed:
             (place / "tools").symlink_to(ROOT / "tools")
         if "VOCdevkit" in text:
             lay_other_caffes(place)
+        if "resnet18.pth" in text:
+            lay_torchvision(place)
         return place
 
     def _variables(self) -> dict[str, str]:
