@@ -23,13 +23,18 @@ class FileFormat(NamedTuple):
 _UNPACK = "unpack it"
 _FETCH = "it only stands for the file"
 _DOWNLOAD = "the download failed: fetch it again"
-_PYTORCH = "bpt reads weights of Caffe: save them from bpt, or by caffemodel or HDF5"
+_PYTORCH = (
+    "bpt reads weights of Caffe: save them from bpt, or by caffemodel or HDF5; for a network of torchvision, "
+    "bpt convert --from torchvision:NAME --weights FILE --output PREFIX makes them"
+)
 
 JSON = FileFormat("a JSON file")
 LMDB = FileFormat("the data.mdb of an LMDB", "name the folder that it lies in")
 SAFETENSORS = FileFormat(
     "a safetensors file", "bpt convert --weights FILE --output NAME.caffemodel makes a file of weights of it"
 )
+TORCH_OLD = FileFormat("a file of torch.save, in its old format", _PYTORCH)
+TORCH_ZIP = FileFormat("a zip archive of torch (torch.save, .pt)", _PYTORCH)
 
 _BEGINS: tuple[tuple[bytes, FileFormat], ...] = (
     (
@@ -46,7 +51,7 @@ _BEGINS: tuple[tuple[bytes, FileFormat], ...] = (
     (b"Rar!\x1a\x07", FileFormat("a RAR archive", f"{_UNPACK}: unrar x")),
     (b"\x89HDF\r\n\x1a\n", FileFormat("an HDF5 file")),
     (b"\x93NUMPY", FileFormat("an array of numpy (.npy)")),
-    (b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.", FileFormat("a file of torch.save, in its old format", _PYTORCH)),
+    (b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.", TORCH_OLD),
     (b"\x89PNG\r\n\x1a\n", FileFormat("a PNG image")),
     (b"\xff\xd8\xff", FileFormat("a JPEG image")),
     (b"GIF87a", FileFormat("a GIF image")),
@@ -121,7 +126,7 @@ def _zip(head: bytes) -> FileFormat:
     """Return the format of a zip archive by the names of its members, which are not compressed."""
     first = head[30 : 30 + int.from_bytes(head[26:28], "little")]
     if b"/data.pkl" in head or first.endswith((b"/archive_format", b"/byteorder", b"/.format_version")):
-        return FileFormat("a zip archive of torch (torch.save, .pt)", _PYTORCH)
+        return TORCH_ZIP
     if first.endswith(b".npy"):
         return FileFormat("arrays of numpy (.npz)")
     if first.endswith((b"metadata.json", b"config.json", b".weights.h5")):

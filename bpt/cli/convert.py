@@ -27,6 +27,14 @@ inputs are prepared (<snapshot_prefix>_preprocessing.prototxt), so that bpt clas
 A .caffemodel holds single precision in Caffe's own way, which every Caffe reads. With --raw it holds numbers as
 NVIDIA's Caffe stores them. --raw FLOAT16 takes half the space; NVIDIA's Caffe and bpt read it.
 
+--from torchvision:NAME reads the weights of a network of torchvision, a state_dict that PyTorch saved. It writes
+PREFIX.caffemodel with Caffe's usual layer names, PREFIX_deploy.prototxt with the same architecture, and
+PREFIX_preprocessing.prototxt, so that bpt classify, explain and train --weights take them as they are. A folder, such
+as models/, is an output, too. NAME is resnet18, 34, 50, 101 or 152, vgg11, 13, 16 or 19, each also with _bn, alexnet or
+googlenet. Any number of classes fits. Without --weights, the package torchvision fetches its own.
+
+  bpt convert --from torchvision:resnet50 --weights resnet50.pth --output models/
+
 The command also converts data sets, as Caffe's programs do. "bpt convert imageset --help" explains the first of these:
 
   bpt convert imageset --resize_height 256 --resize_width 256 images/ train.txt data/train_lmdb
@@ -37,8 +45,12 @@ The command also converts data sets, as Caffe's programs do. "bpt convert images
 
 def add_arguments(parser: Parser) -> None:
     """Add the flags of ``bpt convert``."""
-    parser.flag("weights", "the file to read: a caffemodel, HDF5 or safetensors", metavar="FILE", default="")
-    parser.flag("output", "the file to write: .caffemodel, .h5 or .safetensors", metavar="FILE", default="")
+    help = "the file to read: a caffemodel, HDF5 or safetensors; with --from a state_dict of PyTorch"
+    parser.flag("weights", help, metavar="FILE", default="")
+    help = "the file to write: .caffemodel, .h5 or .safetensors; with --from also a folder, or the beginning of names"
+    parser.flag("output", help, metavar="FILE", default="")
+    help = "convert a network of torchvision, for instance torchvision:resnet50"
+    parser.flag("from", help, metavar="torchvision:NAME", default="")
     parser.flag(
         "raw",
         "store numbers as NVIDIA's Caffe does: FLOAT or FLOAT16; in safetensors FLOAT16 is half precision",
@@ -68,13 +80,16 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     """Run ``bpt convert``: convert weights to another format, or make an LMDB of a data set."""
     need_one_process(arguments, job)
     if arguments.data:
-        for flag in ("weights", "output", "raw", "dialect"):
+        for flag in ("weights", "output", "from", "raw", "dialect"):
             if getattr(arguments, flag):
                 raise UsageError(f"--{flag} is for weights; bpt convert {arguments.data} has flags of its own")
         if CONVERTERS[arguments.data].run(arguments):
             raise RunError(
                 "some images were left out: see above; repair them and convert again, or continue without them"
             )
+        return
+    if origin := getattr(arguments, "from"):
+        _convert_torchvision(arguments, origin)
         return
     need(arguments, "weights", f"the weights to read; for data sets give one of {', '.join(CONVERTERS)}")
     need(arguments, "output", "the file to write")
@@ -86,3 +101,16 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     dialect = Dialect[arguments.dialect] if arguments.dialect else None
     for line in convert(arguments.weights, arguments.output, arguments.raw, dialect):
         print(line)
+
+
+def _convert_torchvision(arguments: argparse.Namespace, origin: str) -> None:
+    """Convert the network of torchvision that ``origin`` names."""
+    need(arguments, "output", "a folder, or the beginning of the names of the files to write")
+    if arguments.dialect:
+        raise UsageError(f"--dialect {arguments.dialect}: no Caffe wrote the weights of {origin}; leave the flag out")
+
+    # Imported here so that --help does not wait for torch.
+    from bpt.apps.convert.from_torchvision.torchvision_files import convert_torchvision
+
+    for line in convert_torchvision(origin, arguments.weights, arguments.output, arguments.raw):
+        print(line, flush=True)

@@ -1,15 +1,17 @@
-"""What people bring along from other Caffes: NVIDIA's weights, and VOC's images with a net and weights of SSD's."""
+"""What people bring along: NVIDIA's weights, VOC's images with a net and weights of SSD's, and a ResNet of PyTorch."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import numpy as np
+import torch
 from PIL import Image
 
 import bpt
 from bpt.apps.convert.conversion import convert
 from tests.support.annotation_files import XML
+from tests.support.torchvision_nets import settled
 
 _CONVOLUTION = """
 layer { name: "conv1_1" type: "Convolution" bottom: "data" top: "conv1_1"
@@ -47,3 +49,9 @@ def lay_other_caffes(place: Path) -> None:
     lines = (f"JPEGImages/{name}.jpg Annotations/{name}.xml\n" for name in names)
     (place / "trainval.txt").write_text("".join(lines))
     (place / "labelmap_voc.prototxt").write_text('item { name: "cat" label: 1 } item { name: "18" label: 2 }')
+
+
+def lay_torchvision(place: Path) -> None:
+    """Put a state_dict of random weights, and a picture, into the folder."""
+    torch.save(settled("resnet18", 1000, 64).state_dict(), place / "resnet18.pth")
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (300, 400, 3), np.uint8)).save(place / "cat.jpg")

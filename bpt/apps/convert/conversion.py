@@ -43,13 +43,33 @@ def convert(source: str, target: str, raw: str = "", dialect: Dialect | None = N
             f"--dialect {dialect.name}: {source} is no caffemodel; in other formats, every Caffe numbers fields alike"
         )
     weights = read_weights(source, dialect)
+    return [
+        *(f"{source}: {note}" for note in weights.notes),
+        *write_compared(weights, target, raw, content),
+        *filter(None, [carry_preprocessing(source, target)]),
+    ]
+
+
+def write_compared(weights: WeightsFile, target: str, raw: str = "", source: bytes | None = None) -> list[str]:
+    """Write ``weights`` to ``target``, read them back, and return lines that report on the comparison.
+
+    Args:
+        weights: the weights.
+        target: the file to write; its suffix chooses the format.
+        raw: how numbers are stored; see write_weights.
+        source: the caffemodel that the weights were read from, to compare with it; ``None``: there is none.
+
+    Raises:
+        WriteError: the target could not be written.
+        RunError: the numbers that were read back differ; the target is not written.
+    """
     half = raw == "FLOAT16"
     with atomic_path(target) as temporary:  # a wrong file is worse than none, so it is compared before it has its name
         try:
             write_weights(weights, os.fspath(temporary), raw)
             numbers, rounded = _compare(weights, read_weights(os.fspath(temporary), Dialect.BPT), target, half)
-            if content is not None:
-                _compare_with_bytes(weights, content, temporary)
+            if source is not None:
+                _compare_with_bytes(weights, source, temporary)
         except (FileError, WriteError) as error:
             raise error.about(target) from None
         except UsageError as error:
@@ -61,11 +81,9 @@ def convert(source: str, target: str, raw: str = "", dialect: Dialect | None = N
     blobs = sum(len(layer.blobs) for layer in layers)
     rounding = f"equal except for rounding to FLOAT16, by at most {rounded:.2g} of a blob's largest number"
     return [
-        *(f"{source}: {note}" for note in weights.notes),
         *([f"{target}: blobs too large or too small for FLOAT16 stay in FLOAT, in layers {kept}"] if kept else []),
         f"{target}: {len(layers)} layers with {blobs} blobs, {numbers:,} numbers; read back: "
         f"{rounding if rounded else 'all equal'}",
-        *filter(None, [carry_preprocessing(source, target)]),
     ]
 
 

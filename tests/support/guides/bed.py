@@ -17,13 +17,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from scripts.make_digits import write_pictures
-from tests.guides.other_caffes import lay_other_caffes
+from tests.guides.other_caffes import lay_other_caffes, lay_torchvision
 from tests.support.guides.blocks import Block
 from tests.support.mpirun import mpi_environment
 from tests.support.paths import GOLDEN, ROOT
 
 FOLLOW = Path(__file__).with_name("follow.py")
-SOURCES = "bpt", "prototxt", "scripts", "setup.cfg", "pyproject.toml", "README.md", "LICENSE"
+SOURCES = "bpt", "prototxt", "scripts", "tools", "setup.cfg", "pyproject.toml", "README.md", "LICENSE"
 _MANY = re.compile(r"(max_iter: )(\d{3,})")
 
 
@@ -104,6 +104,8 @@ class Bed:
             (place / "tools").symlink_to(ROOT / "tools")
         if "VOCdevkit" in text:
             lay_other_caffes(place)
+        if "resnet18.pth" in text:
+            lay_torchvision(place)
         return place
 
     def _variables(self) -> dict[str, str]:
