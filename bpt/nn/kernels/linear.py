@@ -14,6 +14,8 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn import functional
 
+from bpt.nn.kernels.recording import is_compiling_or_tracing
+
 SMALL = 2_000_000  # multiply-adds below which the call costs more than it saves
 
 
@@ -26,7 +28,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         bias: ``(outputs,)``, or none.
     """
     fits = x.dim() == 2 and x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32
-    if torch.compiler.is_compiling() or not fits or x.numel() * weight.shape[0] < SMALL or not works():
+    if is_compiling_or_tracing() or not fits or x.numel() * weight.shape[0] < SMALL or not works():
         return functional.linear(x, weight, bias)
     y: Tensor = _Linear.apply(x.contiguous(), weight, bias)  # type: ignore[no-untyped-call]
     return y
