@@ -46,8 +46,6 @@ def run(arguments: argparse.Namespace) -> int:
     from bpt.apps.compare.strategy_comparison import StrategyComparison
     from bpt.apps.compare.trials import trials_of
 
-    trials = trials_of(arguments.strategies, arguments.own)
+    trials, output = trials_of(arguments.strategies, arguments.own), Path(arguments.output)
     flags = shlex.split(arguments.mpirun)
-    return StrategyComparison(
-        arguments.solver, arguments.set, trials, arguments.ranks, flags, Path(arguments.output)
-    ).run()
+    return StrategyComparison(arguments.solver, arguments.set, trials, arguments.ranks, flags, output).run()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import sys
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,15 @@ def test_two_runs_and_one_that_fails(bpt: Bpt, folder: Path) -> None:
     assert "none.caffemodel" in rows["bad"]["failure"]
     assert outcome.out == (folder / "out" / "comparison.md").read_text()
     assert "bad failed: " in outcome.out
+
+
+def test_without_matplotlib_there_is_a_table(bpt: Bpt, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    outcome = bpt("compare", "--solver=solver.prototxt", "--strategies=DATA", "--output=out")
+    assert outcome.status == 0
+    assert "comparison.png is left out: figures need the package matplotlib: pip install 'bpt[plot]'" in outcome.err
+    assert list(rows_of(folder / "out")) == ["DATA"]
+    assert not (folder / "out" / "comparison.png").exists()
 
 
 @needs_mpi
