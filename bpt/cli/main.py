@@ -21,6 +21,7 @@ from bpt.base.version import VERSION
 from bpt.cli import (
     check,
     classify,
+    compare,
     completion,
     convert,
     deploy,
@@ -76,8 +77,8 @@ COMMANDS = {
     "help": help,
 }
 
-ABOUT_JOBS = {"run": run, "join": join, "stop": stop}
-"""Commands that start or stop jobs. They run outside MPI and import no torch."""
+ABOUT_JOBS = {"compare": compare, "run": run, "join": join, "stop": stop}
+"""Commands that start or stop jobs. They run outside MPI."""
 
 SAVE_AT_THE_END = ("train",)
 """Commands that must save something when a signal ends the launcher of their ranks."""
@@ -99,6 +100,7 @@ Trains and tests convolutional networks described in Caffe's prototxt.
   bpt time  --model M                                    time every layer
   mpirun -n 4 bpt train --solver S                       train on 4 ranks, as parallel_param says
   bpt run -- mpirun -n 4 bpt train --solver S --snapshot auto   start a job again when it fails
+  bpt compare --solver S --strategies DATA,CGDP --output D       train with several strategies, and compare them
   bpt stop --solver S                                    let a run write a snapshot and stop
   mpirun -n 4 bpt check --solver S                       compare 4 ranks with one process
   mpirun -n 4 bpt doctor --solver S                      examine ranks, machines and files before a run

@@ -1,0 +1,165 @@
+"""Runs the trials of ``bpt compare`` in turn, each as a job of its own, and writes the table and the figure."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from bpt.apps.compare.comparison_figure import draw
+from bpt.apps.compare.comparison_table import markdown, write_csv_text
+from bpt.apps.compare.trial_result import TrialResult, read_metrics, read_reports
+from bpt.apps.compare.trials import TrainingTrial
+from bpt.base.atomic import write_text
+from bpt.base.errors import FileError, UsageError, UserError
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.sources import read_solver
+from bpt.system.comm.launch import die_with_parent, find_mpirun, launched
+
+SEED = 1
+"""The seed of all runs if the solver's text sets none."""
+_ERROR = "error: "
+_OUTER = (pb.ParallelParameter.SGWU, pb.ParallelParameter.AGWU, pb.ParallelParameter.ASGD)
+
+
+@dataclass(frozen=True)
+class StrategyComparison:
+    """What to compare.
+
+    Attributes:
+        solver: the solver's text file.
+        overrides: texts that override the solver's in all runs.
+        trials: the runs.
+        ranks: the number of ranks of each run.
+        mpirun: flags of mpirun.
+        output: the folder of all that is written.
+    """
+
+    solver: str
+    overrides: Sequence[str]
+    trials: Sequence[TrainingTrial]
+    ranks: int
+    mpirun: Sequence[str]
+    output: Path
+
+    def run(self) -> int:
+        """Train each trial, print the table, write table and figure, and return the exit status: 1 if a run failed.
+
+        Raises:
+            UserError: a text or a flag is wrong, or mpirun is missing.
+            FileError: the folder cannot be written to.
+        """
+        launcher = self._launcher()
+        for trial in self.trials:  # an error in a text is reported before the first run
+            self._settings(trial)
+        self._make_folder()
+        results = []
+        for number, trial in enumerate(self.trials, 1):
+            print(f"{number} of {len(self.trials)}: {trial.name} …", file=sys.stderr, flush=True)
+            start = time.monotonic()
+            result = self._train(trial, launcher)
+            outcome = f"failed: {result.failure}" if result.failure else f"{result.measure} {result.final:.4g}"
+            print(f"    {outcome} ({time.monotonic() - start:.1f} s)", file=sys.stderr, flush=True)
+            results.append(result)
+            self._write_tables(results)  # what is known so far stays if a later run is interrupted
+        print(markdown(results), end="")
+        self._draw(results)
+        return 1 if any(result.failure for result in results) else 0
+
+    def _launcher(self) -> list[str]:
+        if launched():
+            raise UsageError("bpt compare starts the ranks itself: run it without mpirun, with --ranks N")
+        if self.ranks == 1:
+            return []
+        found = find_mpirun()
+        if found is None:
+            raise UserError("mpirun is missing: pip install 'bpt[mpi]' brings one; on a cluster load its MPI module")
+        return [found, *self.mpirun, "-n", str(self.ranks)]
+
+    def _make_folder(self) -> None:
+        if self.output.exists() and (not self.output.is_dir() or any(self.output.iterdir())):
+            raise UsageError(f"--output {self.output}: is there already; name another folder, or delete this one")
+        try:
+            self.output.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FileError(self.output, error.strerror or str(error)) from None
+
+    def _settings(self, trial: TrainingTrial) -> tuple[list[str], bool]:
+        """Return the texts for ``--set``, and whether the run is one of the outer layer."""
+        prefix = str(self.output / trial.name / "run").replace("\\", "\\\\").replace('"', '\\"')
+        pieces = [*self.overrides, trial.settings.replace("{ranks}", str(self.ranks))]
+        pieces.append(f'snapshot_prefix: "{prefix}"')
+        solver = read_solver(self.solver, pieces).param
+        if not solver.HasField("random_seed"):
+            pieces.append(f"random_seed: {SEED}")
+        return pieces, solver.parallel_param.exchange in _OUTER
+
+    def _train(self, trial: TrainingTrial, launcher: Sequence[str]) -> TrialResult:
+        pieces, is_outer = self._settings(trial)
+        folder = self.output / trial.name
+        folder.mkdir()
+        metrics, log = folder / "metrics.jsonl", folder / "train.log"
+        command = [*launcher, sys.executable, "-m", "bpt", "train", f"--solver={self.solver}"]
+        command += [f"--set={piece}" for piece in pieces]
+        command += [] if is_outer else [f"--metrics={metrics}"]
+        with log.open("w", encoding="utf-8") as file:
+            print(f"# {shlex.join(command)}", file=file, flush=True)
+            status = _wait(command, file.fileno())
+        if status:
+            return TrialResult(trial, self.ranks, failure=_reason(log, status))
+        try:
+            if is_outer:
+                return read_reports(folder / "run_run", trial, self.ranks)
+            return read_metrics(metrics, trial, self.ranks)
+        except FileError as error:
+            return TrialResult(trial, self.ranks, failure=str(error))
+
+    def _write_tables(self, results: Sequence[TrialResult]) -> None:
+        write_text(self.output / "comparison.csv", write_csv_text(results))
+        write_text(self.output / "comparison.md", markdown(results))
+
+    def _draw(self, results: Sequence[TrialResult]) -> None:
+        if all(result.failure for result in results):
+            return
+        try:
+            draw(results, self.output / "comparison.png")
+        except UserError as error:  # there is no matplotlib
+            print(f"comparison.png is left out: {error}", file=sys.stderr)
+
+
+def _wait(command: Sequence[str], log: int) -> int:
+    """Run a job whose output goes to ``log``, and return its exit status. Ctrl-C stops the job first."""
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,  # so that it gets a Ctrl-C once, from this process
+        preexec_fn=partial(die_with_parent, signal.SIGTERM),  # noqa: PLW1509  there are no threads here
+    ) as job:
+        try:
+            return job.wait()
+        except KeyboardInterrupt:
+            job.send_signal(signal.SIGINT)
+            job.wait()
+            raise
+
+
+def _reason(log: Path, status: int) -> str:
+    """Return why the job with this ``log`` failed, in one line."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    for line in lines:
+        if line.startswith(_ERROR):
+            return line.removeprefix(_ERROR)
+    if any("allow-run-as-root" in line for line in lines[1:]):
+        return "mpirun refuses to run as root; use another account, or add --mpirun=--allow-run-as-root"
+    if any("not enough slots" in line for line in lines):
+        return "there are fewer cores than ranks; add --mpirun=--oversubscribe"
+    return f"exit status {status}; see {os.fspath(log)}"

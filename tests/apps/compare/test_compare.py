@@ -1,0 +1,148 @@
+"""Compared runs: their numbers by hand from made-up metrics, the table, the figure's labels, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from bpt.apps.compare.comparison_figure import spread
+from bpt.apps.compare.comparison_table import markdown, same_score, write_csv_text
+from bpt.apps.compare.trial_result import TrialResult, read_metrics, read_reports
+from bpt.apps.compare.trials import STRATEGIES, trials_of
+from bpt.base.errors import FileError, UsageError
+from bpt.perf.simulate.simulation import strategies_of
+from bpt.train.outer.report import record
+from bpt.train.outer.report.record import NodeRow, RunRecord
+from bpt.train.outer.report.tables import write_csv
+
+DATA, CGDP = STRATEGIES["DATA"], STRATEGIES["CGDP"]
+
+
+def load(exchange: float) -> dict[str, float]:
+    return {"exchange": exchange, "pipeline": 0.0, "layers": 0.0}
+
+
+def written(path: Path, *lines: dict[str, object]) -> Path:
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def run_lines() -> list[dict[str, object]]:
+    def test(time: float, iteration: int, accuracy: float) -> dict[str, object]:
+        return {"kind": "test", "time": time, "iteration": iteration, "net": 0, "loss": 1.0,
+                "outputs": {"accuracy": accuracy, "loss": 1.0}}  # fmt: skip
+
+    def train(iteration: int, seconds: float, *exchange: float) -> dict[str, object]:
+        return {"kind": "train", "time": 0.0, "iteration": iteration, "seconds_an_iteration": seconds,
+                "ranks": [load(each) for each in exchange]}  # fmt: skip
+
+    return [
+        {"kind": "start", "time": 100.0, "iteration": 0},
+        test(101.0, 0, 0.1),
+        train(10, 0.2, 0.1, 0.0),
+        test(104.0, 10, 0.9),
+        train(40, 0.4, 0.3, 0.1),
+        test(116.0, 40, 0.8),
+        {"kind": "end", "time": 117.0},
+    ]
+
+
+def test_numbers_of_a_synchronous_run(tmp_path: Path) -> None:
+    found = read_metrics(written(tmp_path / "m.jsonl", *run_lines()), DATA, 2)
+    assert (found.measure, found.is_loss) == ("accuracy", False)
+    assert found.scores == ((1.0, 0.1), (4.0, 0.9), (16.0, 0.8))
+    assert (found.final, found.best, found.seconds) == (0.8, 0.9, 17.0)
+    assert found.seconds_an_iteration == pytest.approx((10 * 0.2 + 30 * 0.4) / 40)
+    assert found.waiting == pytest.approx((10 * 0.05 + 30 * 0.2) / (10 * 0.2 + 30 * 0.4))
+    assert math.isnan(found.bytes_sent)
+
+
+def test_one_process_neither_waits_nor_sends(tmp_path: Path) -> None:
+    found = read_metrics(written(tmp_path / "m.jsonl", *run_lines()), DATA, 1)
+    assert (found.waiting, found.bytes_sent) == (0.0, 0.0)
+
+
+def test_numbers_of_asynchronous_workers(tmp_path: Path) -> None:
+    nodes = [NodeRow(place, "a", 8, 2.0, 3.0, waited, 0.0, 4, sent, 0) for place, waited, sent in
+             ((0, 1.0, 4000), (1, 3.0, 8000))]  # fmt: skip
+    tests = [
+        record.TestRow(2.0, 5, 1.0, 3, 0, 0.7, 0.5, math.nan),
+        record.TestRow(5.0, 20, 2.0, 9, 0, 0.3, 0.75, math.nan),
+    ]
+    write_csv(RunRecord(seconds=8.0, nodes=nodes, tests=tests), tmp_path)
+    found = read_reports(tmp_path, STRATEGIES["AGWU+IDPA"], 3)
+    assert found.scores == ((2.0, 0.5), (5.0, 0.75))
+    assert (found.seconds, found.seconds_an_iteration) == (8.0, 8.0 / 20)
+    assert found.waiting == pytest.approx((1.0 + 3.0) / (2 * 8.0))
+    assert found.bytes_sent == (4000 + 8000) / 2 / 20
+
+
+def test_a_file_of_another_kind(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match="not a file that --metrics writes"):
+        read_metrics(written(tmp_path / "m.jsonl", {"kind": "train"}), DATA, 1)
+
+
+RESULTS = (
+    TrialResult(DATA, 2, "accuracy", ((1.0, 0.5), (2.0, 0.8), (3.0, 0.9)), 0.25, 0.4, math.nan, 3.5),
+    TrialResult(CGDP, 2, "accuracy", ((1.0, 0.7), (4.0, 0.8), (5.0, 0.75)), 0.5, 0.1, 2048.0, 5.5),
+    TrialResult(STRATEGIES["RING"], 2, failure="no such file"),
+)
+
+
+def test_the_time_to_the_same_score_is_that_of_the_worst_run() -> None:
+    assert same_score(RESULTS) == 0.8
+    assert [each.seconds_until(0.8) for each in RESULTS[:2]] == [2.0, 4.0]
+    losses = [TrialResult(DATA, 1, "loss", ((1.0, 0.5), (2.0, 0.2))), TrialResult(CGDP, 1, "loss", ((1.5, 0.4),))]
+    assert same_score(losses) == 0.4
+    assert [each.seconds_until(0.4) for each in losses] == [2.0, 1.5]
+
+
+def test_tables() -> None:
+    rows = list(csv.DictReader(write_csv_text(RESULTS).splitlines()))
+    assert [row["seconds_to_same"] for row in rows] == ["2.0", "4.0", ""]
+    assert [row["bytes_sent_an_iteration"] for row in rows] == ["", "2048.0", ""]
+    assert rows[2]["failure"] == "no such file"
+    lines = markdown(RESULTS).splitlines()
+    assert "final accuracy" in lines[0] and "s to accuracy 0.8" in lines[0]
+    assert lines[2] == "| DATA | synchronous data parallelism | 2 | 0.9000 | 0.9000 | 2.00 | 250.00 | 40% |  | 3.50 |"
+    assert lines[3].endswith("| 0.7500 | 0.8000 | 4.00 | 500.00 | 10% | 2 | 5.50 |")
+    assert lines[-1] == "RING failed: no such file"
+    assert len({line.count("|") for line in lines[:5]}) == 1
+
+
+def test_labels_do_not_overlap() -> None:
+    moved = spread([0.9, 0.91, 0.0, 0.01, 0.5], gap=0.1)
+    assert moved[1] > moved[0] > moved[4] > moved[3] > moved[2] >= 0
+    ordered = sorted(moved)
+    assert all(high - low >= 0.1 - 1e-9 for low, high in itertools.pairwise(ordered))
+    assert spread([0.2, 0.8]) == [0.2, 0.8]
+
+
+def test_strategies_of_the_outer_layer_are_named_as_in_the_simulator() -> None:
+    outer = [name for name in STRATEGIES if "+" in name]
+    assert [str(strategy) for strategy in strategies_of(",".join(outer))] == outer
+    for strategy in strategies_of(",".join(outer)):
+        settings = STRATEGIES[str(strategy)].settings
+        assert settings == f"parallel_param {{ exchange: {strategy.exchange} balance: {strategy.balance} }}"
+
+
+@pytest.mark.parametrize(
+    ("strategies", "own", "message"),
+    [
+        ("", [], "needs --strategies or --try"),
+        ("DATA,CGPD", [], 'unknown strategy "CGPD"; did you mean "CGDP"?'),
+        ("DATA,DATA", [], '"DATA" occurs more than once'),
+        ("DATA", ["DATA=base_lr: 1"], '"DATA" occurs more than once'),
+        ("", ["base_lr: 1"], "--try takes NAME=TEXT"),
+        ("", ["../up=base_lr: 1"], "--try takes NAME=TEXT"),
+    ],
+)
+def test_wrong_trials(strategies: str, own: list[str], message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        trials_of(strategies, own)
+    assert message in str(error.value)
