@@ -162,6 +162,9 @@ def test_forecasts_near_the_papers_numbers(tmp_path: Path) -> None:
     alexnet = SOURCES["cgdp_speedup"](results, "alexnet")
     assert alexnet is not None and alexnet.kind == FORECAST
     assert alexnet.number == pytest.approx(1.21, abs=0.02)
+    resnet = SOURCES["cgdp_speedup"](results, "resnet152")
+    assert resnet is not None and "inverts the paper" not in alexnet.remark
+    assert "inverts the paper" in resnet.remark and "they give 1.284" in resnet.remark
     assert forecasts.cgdp_exposed() == pytest.approx(39e-6)  # Table 3, layer 1
     assert forecasts.balanced_speedup() == pytest.approx(2.5, abs=0.01)
     assert forecasts.slow_speed_for(2.5) == pytest.approx(forecasts.SLOW)
