@@ -44,6 +44,17 @@ def test_values_that_a_bench_has_measured(tmp_path: Path) -> None:
         assert row["kind"] == MEASURED and "lenet on 2 CPU ranks" in str(row["remark"])
 
 
+@pytest.mark.parametrize(("exposed", "words"), [("0.012", "inverts the paper: 60% of an iteration"), ("0.0001", "")])
+def test_an_exchange_that_is_not_hidden_is_told_with_its_share(exposed: str, words: str, tmp_path: Path) -> None:
+    place = tmp_path / "07_cgdp_quick"
+    place.mkdir()
+    (place / "summary.csv").write_text(
+        f"net,ranks,size,batch_per_rank,way,seconds,exposed\nlenet,2,28,16,{fixed(1)},0.02,{exposed}\n"
+    )
+    here = SOURCES["cgdp_phase"](Results(tmp_path), "CGDP", "exposed")
+    assert here is not None and words in here.remark and ("inverts" in here.remark) == bool(words)
+
+
 def test_no_accuracy_is_forecast_where_its_bench_has_not_run(tmp_path: Path) -> None:
     """StaticLB's bench wants root and cgroups: without it all but accuracies is forecast, and none is the paper's."""
     found = {each.source: each for each in quantities() if each.paper == "StaticLB"}

@@ -101,6 +101,9 @@ def cgdp_exposed(results: Results, which: str) -> Value | None:
     return Value(forecasts.cgdp_exposed() / MILLI, FORECAST, remark)
 
 
+HIDDEN = 0.01  # of an iteration at most: the paper's 21.8 us of 167 ms are less
+
+
 def cgdp_phase(results: Results, way: str, phase: str) -> Value | None:
     """Return the milliseconds of a phase of an iteration."""
     name = ORIG_DP if way == ORIGINAL else way
@@ -109,6 +112,10 @@ def cgdp_phase(results: Results, way: str, phase: str) -> Value | None:
         return None
     row = next((each for each in rows if each["net"] == "alexnet"), rows[0])  # the paper's, if it was measured
     remark = f"{row['net']} on {row['ranks']} CPU ranks, {row['batch_per_rank']} images of {row['size']} pixels each"
+    if (way, phase) == ("CGDP", "exposed") and (share := float(row[phase]) / float(row["seconds"])) > HIDDEN:
+        remark += (
+            f"; inverts the paper: {share:.0%} of an iteration is exposed, since cores that compute also copy and sum"
+        )
     return Value(float(row[phase]) / MILLI, MEASURED, remark)
 
 
