@@ -137,12 +137,14 @@ class CgdpForecast:
 
     Attributes:
         chunk: layers of a chunk, the fastest by Eq. 1.
+        by_layers: with chunks of one layer.
     """
 
     computing: float
     original: float
     cgdp: float
     chunk: int
+    by_layers: float
 
     @property
     def speedup(self) -> float:
@@ -162,9 +164,8 @@ def cgdp_forecast(net: str) -> CgdpForecast:
     number = len(costs.layers)
     size = min(range(1, number + 1), key=lambda each: backward_time(costs, chunks(number, each)))
     computing = rest + computing_time(costs)
-    return CgdpForecast(
-        computing, computing + original_exchange(net), rest + backward_time(costs, chunks(number, size)), size
-    )
+    fastest, by_layers = (rest + backward_time(costs, chunks(number, each)) for each in (size, 1))
+    return CgdpForecast(computing, computing + original_exchange(net), fastest, size, by_layers)
 
 
 def cgdp_exposed() -> float:
