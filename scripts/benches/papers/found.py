@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-MEASURED, FORECAST, COUNTED = "measured", "forecast", "counted"
+MEASURED, FORECAST, COUNTED, GIVEN = "measured", "forecast", "counted", "given"
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,8 @@ class Value:
 
     Attributes:
         number: the value, in the paper's unit.
-        kind: MEASURED on this machine, FORECAST for the paper's machine, or COUNTED, which no machine changes.
+        kind: MEASURED on this machine, FORECAST for the paper's machine, COUNTED, which no machine changes, or GIVEN,
+            which is the paper's own number, or true by definition.
         remark: on what it was found, and why it may differ from the paper's.
     """
 

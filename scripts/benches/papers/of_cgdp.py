@@ -26,10 +26,9 @@ ON_P100 = "cost model (Eq. 1) with the times of Tables 2 and 3 of AlexNet"
 def cgdp_speedup(results: Results, net: str) -> Value:
     """Return the speed-up of CGDP over OrigDP on four GPUs."""
     forecast = forecasts.cgdp_forecast(net)
-    chunks = f"; chunks of {forecast.chunk}" if forecast.chunk > 1 else ""
-    if net == "resnet152" and forecast.original > forecast.by_layers:
-        chunks += INVERTED.format(forecast.original / forecast.by_layers)
-    return Value(forecast.speedup, FORECAST, f"{ON_P100}{chunks}{_measured_speedups(results)}")
+    inverted = net == "resnet152" and forecast.original > forecast.by_layers
+    why = INVERTED.format(forecast.original / forecast.by_layers) if inverted else ""
+    return Value(forecast.speedup, FORECAST, f"{ON_P100}{why}{_measured_speedups(results)}")
 
 
 def _measured_speedups(results: Results) -> str:
@@ -45,7 +44,8 @@ def _measured_speedups(results: Results) -> str:
 def cgdp_efficiency(results: Results, net: str) -> Value:
     """Return the efficiency of weak scaling on four GPUs."""
     measured = [
-        f"; measured here, {row['net']} on {row['ranks']} CPU ranks: {float(row['efficiency']):.2f}"
+        f"; measured here, {row['net']} on {row['ranks']} CPU ranks, which share the cores that one rank has for "
+        f"itself: {float(row['efficiency']):.2f}"
         for row in results.rows("cgdp", "scaling")
         if row["way"].startswith("CGDP") and row["efficiency"]
     ]

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scripts.benches.harness.hybrid_forecast import hybrid_speedup as speedup_of_hybrid
-from scripts.benches.papers.found import FORECAST, MEASURED, Results, Row, Value
+from scripts.benches.papers.found import FORECAST, GIVEN, MEASURED, Results, Row, Value
 
 ON_V100 = "bpt plan: one pipeline over all GPUs by GABRA, DELAYED"
-GIVEN = "given by the paper, not found: the minutes on more GPUs are forecast from it"
+OF_ONE = "the paper's: the minutes on more GPUs are forecast from it"
 LINEAR = "; the paper's is more than linear at 2, which a pipeline of equal GPUs cannot be"
 
 
 def hybrid_speedup(results: Results, depth: str, gpus: str) -> Value:
     """Return the speed-up on so many GPUs."""
+    if gpus == "1":
+        return Value(1.0, GIVEN, "by definition")
     number = _forecast_of_hybrid(results, depth, gpus)
     return Value(number, FORECAST, ON_V100 + (LINEAR if gpus == "2" else "") + _measured_hybrid(results, gpus))
 
@@ -35,9 +37,9 @@ def _measured_hybrid(results: Results, ranks: str) -> str:
 
 def hybrid_minutes(results: Results, depth: str, gpus: str, alone: str) -> Value:
     """Return the minutes of training, by the paper's of one GPU and the forecast speed-up."""
-    speedup = _forecast_of_hybrid(results, depth, gpus)
     if gpus == "1":
-        return Value(float(alone), FORECAST, GIVEN)
+        return Value(float(alone), GIVEN, OF_ONE)
+    speedup = _forecast_of_hybrid(results, depth, gpus)
     return Value(float(alone) / speedup, FORECAST, f"the paper's {alone} min on one GPU by {speedup:.2f}; {ON_V100}")
 
 
@@ -47,10 +49,7 @@ def hybrid_accuracy(results: Results, gpus: str) -> Value | None:
     if not rows:
         return None
     most = max(rows, key=lambda row: (int(row["ranks"]), row["way"].startswith("hybrid")))
-    remark = (
-        f"small 3D-ResAttNet-18 on made-up brains, for all tasks and depths, {most['ranks']} ranks ({most['way']}), "
-        f"{float(most['epochs']):.3g} epochs; ADNI's scans are to be asked for"
-    )
+    remark = f"{most['ranks']} rank{'s' * (int(most['ranks']) > 1)} ({most['way']}), {float(most['epochs']):.3g} epochs"
     return Value(float(most["accuracy"]), MEASURED, remark)
 
 
