@@ -37,6 +37,7 @@ from bpt.cli import (
     new,
     plan,
     plot,
+    report,
     run,
     simulate,
     stop,
@@ -68,6 +69,7 @@ COMMANDS = {
     "export": export,
     "draw": draw,
     "plot": plot,
+    "report": report,
     "watch": watch,
     "convert": convert,
     "summary": summary,
@@ -115,6 +117,7 @@ Trains and tests convolutional networks described in Caffe's prototxt.
   bpt draw --model M --output net.svg                    draw a network
   bpt watch --metrics run.jsonl                          show the progress of a run that writes --metrics
   bpt plot --output curves.png --log train.log           plot loss, accuracy and learning rate of runs
+  bpt report run.jsonl --output run.html                 write a page of results of runs that wrote --metrics
   bpt convert --weights W --output W.safetensors         convert weights between formats
   bpt convert imageset images/ train.txt train_lmdb      convert data sets to LMDBs
   bpt example lenet                                      copy an example network into this folder

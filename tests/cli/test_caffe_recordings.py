@@ -54,7 +54,7 @@ NO_GPU = "this machine has no usable CUDA device; leave --gpu out to compute on 
 MISTAKES = {
     "device_query_gpu0": f"--gpu 0: {NO_GPU}",
     "unknown_action": 'unknown command "frobnicate" (known: new, train, test, time, check, doctor, simulate, plan, '
-    "classify, detect, explain, deploy, export, draw, plot, watch, convert, summary, example, device_query, "
+    "classify, detect, explain, deploy, export, draw, plot, report, watch, convert, summary, example, device_query, "
     "completion, help, run, join, stop)",
     "unknown_flag": "unrecognized arguments: --frob=1 (bpt train --help explains)",
     "train_no_solver": "bpt train needs --solver: the text file that says what to train and how",

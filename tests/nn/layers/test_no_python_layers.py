@@ -48,7 +48,7 @@ def test_else_it_is(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_command_that_builds_nets_has_the_flag() -> None:
-    others = {"new", "watch", "plot", "convert", "example", "completion", "device_query", "help"}
+    others = {"new", "watch", "plot", "report", "convert", "example", "completion", "device_query", "help"}
     assert set(COMMANDS) - set(BUILD_NETS) == others
     for command in BUILD_NETS:
         assert make_parser().parse_args([command, "--no-python-layers"]).no_python_layers

@@ -1,0 +1,1 @@
+"""The page of results of training runs: ``bpt report``."""

@@ -1,0 +1,50 @@
+"""Draws curves of runs as SVG elements, in colours that colour-blind readers tell apart and with line styles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+Points = Sequence[tuple[float, float]]
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # Okabe and Ito
+DASHES = ("", "8 3", "2 3", "8 3 2 3")
+_WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 520, 220, 70, 12, 42
+
+
+def style_of(index: int) -> str:
+    """Return the attributes of the line of run ``index``; 12 runs differ."""
+    return f'stroke="{COLOURS[index % len(COLOURS)]}" stroke-dasharray="{DASHES[index % len(DASHES)]}"'
+
+
+def draw_chart(title: str, x_label: str, curves: Sequence[tuple[int, Points]]) -> str:
+    """Return an SVG element with a line for each (run's index, points)."""
+    xs = [x for _, points in curves for x, _ in points]
+    ys = [y for _, points in curves for _, y in points]
+    x0, x1, y0, y1 = min(xs), max(xs), min(ys), max(ys)
+    width, height = _WIDTH - _LEFT - 15, _HEIGHT - _TOP - _BOTTOM
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        right = (x - x0) / (x1 - x0) if x1 > x0 else 0.5
+        up = (y - y0) / (y1 - y0) if y1 > y0 else 0.5
+        return _LEFT + right * width, _TOP + (1 - up) * height
+
+    parts = [
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(title)} against {escape(x_label)}">'
+    ]
+    for step in range(5 if y1 > y0 else 1):
+        value = y0 + (y1 - y0) * step / 4
+        _, y = place(x0, value)
+        parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - 15}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:.4g}</text>')
+    for step in range(5 if x1 > x0 else 1):
+        value = x0 + (x1 - x0) * step / 4
+        x, _ = place(value, y0)
+        parts.append(f'<text x="{x:.1f}" y="{_HEIGHT - 24}" text-anchor="middle">{value:.6g}</text>')
+    parts.append(f'<text x="{_LEFT + width / 2}" y="{_HEIGHT - 6}" text-anchor="middle">{escape(x_label)}</text>')
+    for index, points in curves:
+        places = [place(x, y) for x, y in points]
+        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+        parts.append(f'<polyline fill="none" stroke-width="2" {style_of(index)} points="{line}"/>')
+        colour = COLOURS[index % len(COLOURS)]
+        parts.append(f'<circle r="3" fill="{colour}" cx="{places[-1][0]:.1f}" cy="{places[-1][1]:.1f}"/>')
+    return "\n".join([*parts, "</svg>"])

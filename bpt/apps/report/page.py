@@ -1,0 +1,114 @@
+"""Writes the page of results of one or several runs: HTML without scripts, which needs no network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+from pathlib import Path
+
+from bpt.apps.report.curve_chart import draw_chart, style_of
+from bpt.apps.report.run_history import RunHistory, read_run
+from bpt.base.atomic import check_place, write_text
+from bpt.base.errors import UsageError
+from bpt.base.version import VERSION
+
+_STYLE = """\
+body { font: 16px/1.5 sans-serif; max-width: 1120px; margin: 2em auto; padding: 0 1em; color: #222; background: #fff }
+table { border-collapse: collapse; display: block; overflow-x: auto }
+td, th { border: 1px solid #aaa; padding: .2em .6em; text-align: left }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(340px, 1fr)); gap: 1em }
+svg text { font-size: 12px; fill: currentColor } .grid { stroke: #888; stroke-opacity: .4 }
+svg.key { width: 48px; height: 8px }
+@media (prefers-color-scheme: dark) { body { color: #ddd; background: #181818 } }
+"""
+
+
+def write_report(paths: Sequence[str], output: str) -> str:
+    """Write the page of the runs whose metrics files are ``paths``, and return a line that says where.
+
+    Raises:
+        UsageError: ``output`` does not end in .html.
+        FileError: a metrics file cannot be read, or the page not be written.
+    """
+    if not output.endswith((".html", ".htm")):
+        raise UsageError(f"--output {output}: the name must end in .html: the report is a page")
+    check_place(output)
+    runs = [read_run(path) for path in paths]
+    write_text(output, page_of(runs))
+    return f"wrote {Path(output)}"
+
+
+def page_of(runs: Sequence[RunHistory]) -> str:
+    """Return the page as HTML."""
+    title = "Training of " + ", ".join(run.name for run in runs)
+    body = "\n".join([*_numbers(runs), *_charts(runs), *_ranks(runs)])
+    return (
+        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(title)}</title>\n'
+        f"<style>\n{_STYLE}</style>\n</head>\n<body>\n<h1>{escape(title)}</h1>\n{body}\n"
+        f"<p>This page was written by bpt {VERSION}.</p>\n</body>\n</html>\n"
+    )
+
+
+def _names(runs: Sequence[RunHistory]) -> list[str]:
+    return list(dict.fromkeys(name for run in runs for name, curve in run.curves.items() if curve.points))
+
+
+def _table(head: Sequence[object], rows: Sequence[Sequence[object]]) -> Iterator[str]:
+    yield "<table>\n<tr>" + "".join(f"<th>{escape(str(each))}</th>" for each in head) + "</tr>"
+    for row in rows:
+        yield "<tr>" + "".join(f"<td>{escape(str(each))}</td>" for each in row) + "</tr>"
+    yield "</table>"
+
+
+def _numbers(runs: Sequence[RunHistory]) -> Iterator[str]:
+    names = _names(runs)
+    yield "<h2>Closing numbers</h2>"
+    head = ["run", "network", "solver", "bpt", "ranks", "seed", "state", "seconds"]
+    rows = []
+    for run in runs:
+        about = [run.start.get(key, "unknown") for key in ("net", "solver", "bpt", "ranks", "random_seed")]
+        state = "ended" if run.ended else "not ended"
+        last = [curve.points[-1] if (curve := run.curves.get(name)) and curve.points else None for name in names]
+        values = ["none" if point is None else f"{point[2]:.6g} at {point[0]}" for point in last]
+        rows.append([run.name, *about, state, f"{run.seconds:.1f}", *values, run.snapshot or "none"])
+    yield from _table([*head, *(f"{name} at iteration" for name in names), "last snapshot"], rows)
+
+
+def _charts(runs: Sequence[RunHistory]) -> Iterator[str]:
+    yield "<h2>Curves</h2>\n<p>"
+    for index, run in enumerate(runs):
+        line = f'<line x1="0" x2="48" y1="4" y2="4" stroke-width="3" {style_of(index)}/>'
+        yield f'<svg class="key" viewBox="0 0 48 8">{line}</svg> {escape(run.name)}'
+    yield "</p>"
+    for name in _names(runs):
+        yield f'<h3>{escape(name)}</h3>\n<div class="charts">'
+        for axis, label in enumerate(("iteration", "time in s")):
+            curves = [
+                (index, [(point[axis], point[2]) for point in run.curves[name].points])
+                for index, run in enumerate(runs)
+                if name in run.curves and run.curves[name].points
+            ]
+            yield draw_chart(name, label, curves)
+        yield "</div>"
+
+
+def _ranks(runs: Sequence[RunHistory]) -> Iterator[str]:
+    kinds = ("computing", "data", "exchange", "pipeline")
+    yield "<h2>Loads of the ranks</h2>\n<p>Milliseconds an iteration, at the last displayed iteration.</p>"
+    rows = []
+    for run in runs:
+        for each in run.ranks:
+            place = [run.name, each.get("rank", ""), each.get("host", "")]
+            rows.append([*place, "measured", *_loads(each, kinds)])
+            if predicted := each.get("predicted"):
+                rows.append(
+                    [run.name, each.get("rank", ""), each.get("host", ""), "forecast", *_loads(predicted, kinds)]
+                )
+    if rows:
+        yield from _table(["run", "rank", "host", "", *kinds], rows)
+    else:
+        yield "<p>The metrics files have no loads of ranks.</p>"
+
+
+def _loads(load: dict[str, float], kinds: Sequence[str]) -> list[str]:
+    return [f"{load[kind] * 1000:.4g}" if isinstance(load.get(kind), int | float) else "" for kind in kinds]

@@ -1,0 +1,72 @@
+"""``bpt report``: the numbers of the page, what it escapes, and files that are no metrics."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from bpt.cli.main import main
+
+RANK = {"rank": 0, "host": "<b>a", "computing": 0.0104, "data": 0.001, "exchange": 0.0, "pipeline": 0.0}
+RECORDS = [
+    {"kind": "start", "time": 10.0, "iteration": 0, "net": "<script>x</script>", "solver": "s&s", "ranks": 1},
+    {"kind": "train", "time": 12.0, "iteration": 10, "loss": 2.5, "lr": 0.01, "ranks": [RANK]},
+    {"kind": "train", "time": 14.0, "iteration": 20, "loss": None, "lr": 0.01, "ranks": [RANK]},
+    {"kind": "start", "time": 15.0, "iteration": 10, "net": "<script>x</script>", "solver": "s&s", "ranks": 1},
+    {"kind": "train", "time": 16.0, "iteration": 20, "loss": 1.25, "lr": 0.001, "ranks": [RANK]},
+    {"kind": "test", "time": 17.0, "iteration": 20, "net": 0, "loss": 1.0, "outputs": {"acc<": 0.75, "many": [1, 2]}},
+    {"kind": "end", "time": 18.5},
+]
+
+
+class Nesting(HTMLParser):
+    """Checks that every element is closed in order, and collects names of elements."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.seen.add(tag)
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: object) -> None:
+        self.seen.add(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def write(path: Path) -> str:
+    path.write_text("".join(json.dumps(record) + "\n" for record in RECORDS), encoding="utf-8")
+    return str(path)
+
+
+def test_page(tmp_path: Path) -> None:
+    runs = [write(tmp_path / "one.jsonl"), write(tmp_path / "two&.jsonl")]
+    page = tmp_path / "run.html"
+    assert main(["report", *runs, "--output", str(page)]) == 0
+    text = page.read_text(encoding="utf-8")
+    nesting = Nesting()
+    nesting.feed(text)
+    assert not nesting.open
+    assert "script" not in nesting.seen and "b" not in nesting.seen
+    assert text.count("<td>1.25 at 20</td><td>0.001 at 20</td><td>0.75 at 20</td>") == 2
+    assert "<td>ended</td><td>8.5</td>" in text
+    assert "<td>10.4</td><td>1</td><td>0</td><td>0</td>" in text
+    assert "two&amp;" in text and "acc&lt;" in text
+    assert text.count("<polyline") == 3 * 2 * 2  # loss, rate and score, against two axes, of two runs
+    assert "http" not in text
+
+
+@pytest.mark.parametrize(("content", "words"), [("{}\n", "line 1 is no record of metrics"), ("", "no displayed")])
+def test_no_metrics(content: str, words: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "odd.jsonl"
+    run.write_text(content)
+    assert main(["report", str(run), "--output", str(tmp_path / "run.html")]) == 2
+    assert words in capfd.readouterr().err
