@@ -18,6 +18,10 @@ file and needs no network. A RUN is a file that bpt train --metrics writes. Seve
   bpt train --solver prototxt/lenet/solver.prototxt --metrics run.jsonl
   bpt report run.jsonl --output run.html
   bpt report run.jsonl other.jsonl --output both.html
+
+--solver adds the drawn network and the texts of the solver and the network:
+
+  bpt report run.jsonl --solver prototxt/lenet/solver.prototxt --output run.html
 """
 
 
@@ -25,6 +29,9 @@ def add_arguments(parser: Parser) -> None:
     """Add the flags of ``bpt report``."""
     parser.add_argument("runs", nargs="+", metavar="RUN", help="a file of JSON lines that bpt train --metrics wrote")
     parser.flag("output", "the page: a file that ends in .html", metavar="FILE", default="")
+    parser.flag(
+        "solver", "show this solver's text, its network's text and the drawn network", metavar="FILE", default=""
+    )
 
 
 def run(arguments: argparse.Namespace, job: Job) -> None:
@@ -35,4 +42,4 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     # Imported here so that --help does not wait for torch.
     from bpt.apps.report.page import write_report
 
-    print(write_report(arguments.runs, arguments.output))
+    print(write_report(arguments.runs, arguments.output, arguments.solver))

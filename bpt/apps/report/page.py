@@ -8,6 +8,7 @@ from pathlib import Path
 
 from bpt.apps.report.curve_chart import draw_chart, style_of
 from bpt.apps.report.run_history import RunHistory, read_run
+from bpt.apps.report.solver_texts import solver_sections
 from bpt.base.atomic import check_place, write_text
 from bpt.base.errors import UsageError
 from bpt.base.version import VERSION
@@ -19,29 +20,38 @@ td, th { border: 1px solid #aaa; padding: .2em .6em; text-align: left }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(340px, 1fr)); gap: 1em }
 svg text { font-size: 12px; fill: currentColor } .grid { stroke: #888; stroke-opacity: .4 }
 svg.key { width: 48px; height: 8px }
+.drawing { overflow-x: auto; background: #fff }
+.drawing svg { max-width: 100%; height: auto }
+pre { overflow-x: auto; font-size: 13px }
 @media (prefers-color-scheme: dark) { body { color: #ddd; background: #181818 } }
 """
 
 
-def write_report(paths: Sequence[str], output: str) -> str:
+def write_report(paths: Sequence[str], output: str, solver: str = "") -> str:
     """Write the page of the runs whose metrics files are ``paths``, and return a line that says where.
+
+    Args:
+        paths: the metrics files.
+        output: the page.
+        solver: the solver's text, to show it, its network's text and the drawn network; empty: none of these.
 
     Raises:
         UsageError: ``output`` does not end in .html.
-        FileError: a metrics file cannot be read, or the page not be written.
+        FileError: a metrics file or a text cannot be read, or the page not be written.
+        PrototxtError: the solver's text is wrong.
     """
     if not output.endswith((".html", ".htm")):
         raise UsageError(f"--output {output}: the name must end in .html: the report is a page")
     check_place(output)
     runs = [read_run(path) for path in paths]
-    write_text(output, page_of(runs))
+    write_text(output, page_of(runs, [*solver_sections(solver)] if solver else []))
     return f"wrote {Path(output)}"
 
 
-def page_of(runs: Sequence[RunHistory]) -> str:
-    """Return the page as HTML."""
+def page_of(runs: Sequence[RunHistory], sections: Sequence[str] = ()) -> str:
+    """Return the page as HTML, with further ``sections`` at its end."""
     title = "Training of " + ", ".join(run.name for run in runs)
-    body = "\n".join([*_numbers(runs), *_charts(runs), *_ranks(runs)])
+    body = "\n".join([*_numbers(runs), *_charts(runs), *_ranks(runs), *sections])
     return (
         f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(title)}</title>\n'
         f"<style>\n{_STYLE}</style>\n</head>\n<body>\n<h1>{escape(title)}</h1>\n{body}\n"

@@ -70,3 +70,35 @@ def test_no_metrics(content: str, words: str, tmp_path: Path, capfd: pytest.Capt
     run.write_text(content)
     assert main(["report", str(run), "--output", str(tmp_path / "run.html")]) == 2
     assert words in capfd.readouterr().err
+
+
+NET = """name: "a<b>c"
+layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 3 } } }
+layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip" inner_product_param { num_output: 2 } }
+"""
+
+
+def test_the_drawn_network_and_the_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    Path("net.prototxt").write_text(NET)
+    Path("solver.prototxt").write_text('net: "net.prototxt"  # 1 < 2\nbase_lr: 0.1 max_iter: 1\n')
+    words = ["report", write(tmp_path / "run.jsonl"), "--solver", "solver.prototxt", "--output", "run.html"]
+    assert main(words) == 0
+    text = Path("run.html").read_text(encoding="utf-8")
+    page = Nesting()
+    page.feed(text)
+    assert not page.open
+    assert "# 1 &lt; 2" in text and "name: &quot;a&lt;b&gt;c&quot;" in text
+    drawing = text[text.index('<div class="drawing">') :]
+    assert "InnerProduct" in drawing or "<use" in drawing  # matplotlib draws letters, or writes them
+    assert "b" not in page.seen
+
+
+def test_a_network_that_cannot_be_drawn_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("net.prototxt").write_text("layer {")
+    Path("solver.prototxt").write_text('net: "net.prototxt" base_lr: 0.1 max_iter: 1\n')
+    words = ["report", write(tmp_path / "run.jsonl"), "--solver", "solver.prototxt", "--output", "run.html"]
+    assert main(words) == 0
+    assert "The network is not drawn: net.prototxt:1:" in Path("run.html").read_text(encoding="utf-8")

@@ -1,0 +1,45 @@
+"""The part of a report about what was trained: the drawn network, and the texts of the solver and the network."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from html import escape
+from pathlib import Path
+
+from bpt.apps.draw.net_drawing import DrawRequest, draw_net
+from bpt.base.errors import BptError
+from bpt.base.user_files import read_lines
+from bpt.config.proto.sources import read_solver
+
+
+def solver_sections(solver: str) -> Iterator[str]:
+    """Yield the HTML of the network's drawing and of the texts.
+
+    Args:
+        solver: the path of the solver's text; the path of the network in it is as training takes it.
+
+    Raises:
+        PrototxtError: the solver's text is wrong.
+        FileError: a text cannot be read.
+    """
+    param = read_solver(solver).param
+    net = param.net or param.train_net
+    yield "<h2>Network</h2>"
+    yield _drawing(net) if net else "<p>The solver's text has its network in itself; see the texts.</p>"
+    yield "<h2>Texts</h2>"
+    for path in filter(None, (solver, net)):
+        text = "\n".join(read_lines(path, "a text"))
+        yield f"<details><summary>{escape(path)}</summary>\n<pre>{escape(text)}</pre>\n</details>"
+
+
+def _drawing(net: str) -> str:
+    """Return the drawn network as an SVG element, or a line that says why there is none."""
+    with tempfile.TemporaryDirectory() as folder:
+        picture = Path(folder) / "net.svg"
+        try:
+            draw_net(DrawRequest(model=net, output=str(picture)))
+        except BptError as error:
+            return f"<p>The network is not drawn: {escape(str(error))}</p>"
+        text = picture.read_text(encoding="utf-8")
+    return f'<div class="drawing">\n{text[text.index("<svg") :]}</div>'
