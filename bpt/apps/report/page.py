@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bpt.apps.report.curve_chart import draw_chart, style_of
 from bpt.apps.report.run_history import RunHistory, read_run
-from bpt.apps.report.solver_texts import solver_sections
+from bpt.apps.report.solver_sections import solver_sections
 from bpt.base.atomic import check_place, write_text
 from bpt.base.errors import UsageError
 from bpt.base.version import VERSION
