@@ -14,8 +14,8 @@ from torch.nn import functional
 from bpt.config.precision import narrowed
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_spec import Arity, Autocast, LayerShapes, LayerSpec, ParamSpec, Shape, count
+from bpt.nn.kernels.one_element_filters import faster_dilation
 from bpt.nn.kernels.packed import PackedConvolution, pack
-from bpt.nn.kernels.pointwise import faster_dilation
 from bpt.nn.layers.axes import canonical_axis
 from bpt.nn.layers.base import LAYERS, Family, Layer
 from bpt.nn.layers.channel_affine import ChannelAffine, Weights

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bpt.nn.kernels import pointwise
 from bpt.nn.kernels.channels_last import channels_last
-from bpt.nn.kernels.pointwise import FEW, NARROW, faster_dilation, mkl_is_slow
+from bpt.nn.kernels.one_element_filters import FEW, NARROW, faster_dilation, mkl_is_slow
 from tests.support.one_layer import one_layer, randomise
 
 ONE, TWO = (1, 1), [2, 2]
