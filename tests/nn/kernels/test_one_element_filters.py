@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.nn.kernels import pointwise
+from bpt.nn.kernels import one_element_filters
 from bpt.nn.kernels.channels_last import channels_last
 from bpt.nn.kernels.one_element_filters import FEW, NARROW, faster_dilation, mkl_is_slow
 from tests.support.one_layer import one_layer, randomise
@@ -22,7 +22,7 @@ OUTPUTS = 64
 @pytest.fixture(autouse=True)
 def on_one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """One thread of a processor on which MKL is slow."""
-    monkeypatch.setattr(pointwise, "mkl_is_slow", lambda: True)
+    monkeypatch.setattr(one_element_filters, "mkl_is_slow", lambda: True)
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -88,7 +88,7 @@ def test_in_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_other_processors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pointwise, "mkl_is_slow", lambda: False)
+    monkeypatch.setattr(one_element_filters, "mkl_is_slow", lambda: False)
     assert chosen() == [*ONE]
 
 
