@@ -40,6 +40,8 @@ CHARTS = (
 )  # fmt: skip
 """The axes of the chart types 0 ... 7 of Caffe's plot_training_log.py."""
 _PANEL = 2.1  # inches
+_MARKERS = ("", "^", "s", "D", "v", "P")  # of runs that share a colour
+_MARKED = 8  # places of a curve with a marker
 _LEGEND, _LONGEST = 0.85, 56  # the legend's part of the figure's width; most letters of a run's name in it
 _DECADES = 30  # ratio of the largest to the smallest loss or rate above which the axis is logarithmic
 
@@ -186,10 +188,11 @@ def _draw_panel(axes: Axes, panel: CurvePanel, several: bool) -> None:
         dash = DASHES[(run if panel.label == RATE else kind) % len(DASHES)]  # equal rates would hide each other
         steps = panel.label == RATE and len(set(y)) <= len(y) / 2
         plain = label == "training" or panel.label == RATE
+        again = _marker_of(run)
         axes.plot(
             x, y, color=colour, linewidth=1.0 if label == "training" else 1.5, alpha=0.8 if plain else 1.0,
-            linestyle=dash, marker="" if plain or len(x) > FEW else "o", markersize=2.5,
-            drawstyle="steps-post" if steps else "default",
+            linestyle=dash, marker=again or ("" if plain or len(x) > FEW else "o"), markersize=5 if again else 2.5,
+            markevery=max(1, len(x) // _MARKED) if again else 1, drawstyle="steps-post" if steps else "default",
         )  # fmt: skip
         if best is not None:
             axes.plot(x[best], y[best], marker="*", markersize=9, color=colour, markeredgecolor="black",
@@ -212,6 +215,11 @@ def _draw_panel(axes: Axes, panel: CurvePanel, several: bool) -> None:
         axes.ticklabel_format(axis="y", style="sci", scilimits=(-3, 4), useMathText=True)
 
 
+def _marker_of(run: int) -> str:
+    """Return the marker that tells a run from an earlier one of the same colour; "" for the first of a colour."""
+    return _MARKERS[run // len(COLOURS) % len(_MARKERS)]
+
+
 def _draw_legend(axes: Axes, found: Sequence[CurvePanel], names: Sequence[str]) -> None:
     """Draw the legend over the first panel: the colours of runs, if there are several, and the meaning of dashes."""
     from matplotlib.lines import Line2D  # noqa: PLC0415  an extra, and slow to import
@@ -220,7 +228,10 @@ def _draw_legend(axes: Axes, found: Sequence[CurvePanel], names: Sequence[str]) 
     labels = list(dict.fromkeys(label for _, label, _ in first.curves))
     several = len(names) > 1
     cut = [name if len(name) <= _LONGEST else f"…{name[1 - _LONGEST :]}" for name in names]
-    handles = [Line2D([], [], color=COLOURS[run % len(COLOURS)], label=name) for run, name in enumerate(cut)]
+    handles = [
+        Line2D([], [], color=COLOURS[run % len(COLOURS)], marker=_marker_of(run), markersize=5, label=name)
+        for run, name in enumerate(cut)
+    ]
     handles = handles if several else []
     if len(labels) > 1:
         for kind, label in enumerate(labels):

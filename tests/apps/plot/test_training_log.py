@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bpt.apps.plot import log_figure
-from bpt.apps.plot.log_figure import CHARTS, Curve, check_figure, draw, panels, plot_logs
+from bpt.apps.plot.log_figure import CHARTS, Curve, check_figure, draw, figure_of, panels, plot_logs
 from bpt.apps.plot.training_log import TrainingLog, parse_log, read_log, table
 from bpt.base.errors import FileError, UsageError, UserError
 from tests.support.figures import texts
@@ -159,6 +159,17 @@ def test_the_file(runs: int, name: str, log: TrainingLog, tmp_path: Path) -> Non
     pytest.importorskip("matplotlib")
     assert draw([log] * runs, str(tmp_path / name)) == tmp_path / name
     assert (tmp_path / name).stat().st_size > 1000
+
+
+def test_sixteen_runs_differ_by_colour_or_marker(log: TrainingLog) -> None:
+    pytest.importorskip("matplotlib")
+    accuracy = figure_of([log] * 16).axes[1]
+    curves = [line for line in accuracy.get_lines() if line.get_marker() != "*"]
+    assert len(curves) == 16
+    styles = {(line.get_color(), line.get_marker()) for line in curves}
+    assert len(styles) == 16
+    # The few points of these runs have a dot each, as those of the first runs of a colour always had.
+    assert curves[0].get_marker() == "o"
 
 
 def test_long_names_leave_the_panels_their_width(
