@@ -55,7 +55,7 @@ MISTAKES = {
     "device_query_gpu0": f"--gpu 0: {NO_GPU}",
     "unknown_action": 'unknown command "frobnicate" (known: new, train, test, time, check, doctor, simulate, plan, '
     "classify, detect, explain, deploy, export, draw, plot, report, watch, convert, summary, example, device_query, "
-    "completion, help, run, join, stop)",
+    "completion, help, compare, run, join, stop)",
     "unknown_flag": "unrecognized arguments: --frob=1 (bpt train --help explains)",
     "train_no_solver": "bpt train needs --solver: the text file that says what to train and how",
     "train_solver_file_missing": "nope.prototxt: no such file",
