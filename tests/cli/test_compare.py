@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands import Bpt
-from tests.support.mpirun import needs_mpi
+from tests.support.mpirun import mpi_environment, needs_mpi
 from tests.support.small_solver import NET
 
 TESTS = """
@@ -62,8 +62,11 @@ def test_without_matplotlib_there_is_a_table(bpt: Bpt, folder: Path, monkeypatch
 
 
 @needs_mpi
-def test_two_ranks(bpt: Bpt, folder: Path) -> None:
+@needs_mpi
+def test_two_ranks(bpt: Bpt, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib")
+    for name, value in mpi_environment().items():
+        monkeypatch.setenv(name, value)
     flags = ("--ranks=2", "--mpirun=--oversubscribe", "--output=out")
     outcome = bpt("compare", "--solver=solver.prototxt", "--strategies=DATA,CGDP", *flags)
     assert outcome.status == 0, outcome.out
