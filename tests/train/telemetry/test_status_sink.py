@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from bpt.base.progress import ProgressBar, showing_progress
@@ -14,15 +12,8 @@ from bpt.train.telemetry.status_sink import StatusSink
 from bpt.train.telemetry.telemetry import Telemetry
 from bpt.train.telemetry.training_status import TrainingStatus
 from tests.support.doubles.thread_ranks import run_ranks
-from tests.support.halving_net import NET, SOLVER
 
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "net.prototxt").write_text(NET)
-    (tmp_path / "solver.prototxt").write_text(SOLVER)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

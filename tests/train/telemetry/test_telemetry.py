@@ -20,16 +20,9 @@ from bpt.train.telemetry.live_view import view
 from bpt.train.telemetry.metrics_file import MetricsFile
 from bpt.train.telemetry.telemetry import Telemetry
 from tests.support.doubles.thread_ranks import run_ranks
-from tests.support.halving_net import NET, SOLVER
 from tests.support.small_forecasts import nodes
 
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "net.prototxt").write_text(NET)
-    (tmp_path / "solver.prototxt").write_text(SOLVER)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 def records(path: str = "run.jsonl") -> list[dict[str, Any]]:
