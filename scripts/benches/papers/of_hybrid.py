@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bpt.base.log import plural
 from scripts.benches.harness.hybrid_forecast import hybrid_speedup as speedup_of_hybrid
 from scripts.benches.papers.found import FORECAST, GIVEN, MEASURED, Results, Row, Value
 
@@ -49,7 +50,7 @@ def hybrid_accuracy(results: Results, gpus: str) -> Value | None:
     if not rows:
         return None
     most = max(rows, key=lambda row: (int(row["ranks"]), row["way"].startswith("hybrid")))
-    remark = f"{most['ranks']} rank{'s' * (int(most['ranks']) > 1)} ({most['way']}), {float(most['epochs']):.3g} epochs"
+    remark = f"{plural(int(most['ranks']), 'rank')} ({most['way']}), {float(most['epochs']):.3g} epochs"
     return Value(float(most["accuracy"]), MEASURED, remark)
 
 
