@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+from bpt.train.outer.report import style
+
 Points = Sequence[tuple[float, float]]
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # Okabe and Ito
+COLOURS = style.COLOURS[:6]  # without black, which a dark page hides
 DASHES = ("", "8 3", "2 3", "8 3 2 3")
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 520, 220, 70, 12, 42
 

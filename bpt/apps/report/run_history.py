@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from bpt.base.errors import FileError
 from bpt.base.user_files import UnreadableError, read_bytes
-
-Record = dict[str, Any]
+from bpt.train.telemetry.metrics_records import Record, no_record, record_of
 
 
 @dataclass
@@ -67,12 +64,12 @@ def read_run(path: str) -> RunHistory:
     begin: float | None = None
     for number, line in enumerate(text.split("\n")[:-1], 1):
         try:
-            record = json.loads(line)
+            record = record_of(path, number, line)
             begin = record["time"] if begin is None else begin
             run.seconds = record["time"] - begin
             _add(run, record)
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise FileError(path, f"line {number} is no record of metrics: bpt train --metrics writes them") from None
+            raise no_record(path, number) from None
     if not any(curve.points for curve in run.curves.values()):
         raise FileError(path, "has no displayed iteration and no test yet")
     return run

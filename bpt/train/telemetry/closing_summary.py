@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bpt.config.plan.run_plan import RunPlan
-from bpt.train.telemetry.training_status import TrainingStatus, best_score, clock, short
+from bpt.train.telemetry.status_text import clock, short
+from bpt.train.telemetry.training_status import TrainingStatus, best_score
 
 
 def closing_lines(status: TrainingStatus, plan: RunPlan, now: float) -> Iterator[str]:

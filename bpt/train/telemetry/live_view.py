@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from bpt.base.errors import FileError
-from bpt.base.log import columns, number
+from bpt.base.log import columns
+from bpt.train.telemetry.metrics_records import Record, record_of
+from bpt.train.telemetry.status_text import bar, clock, short
 
 _STEPS = "▁▂▃▄▅▆▇█"
 _POLL = 0.5  # seconds between two reads of the file
 _CLEAR = "\x1b[H\x1b[2J"
-
-Record = dict[str, Any]
 
 
 def watch(path: str, once: bool = False, out: TextIO = sys.stdout) -> None:
@@ -39,7 +38,7 @@ def watch(path: str, once: bool = False, out: TextIO = sys.stdout) -> None:
         while True:
             rest += file.read()
             *whole, rest = rest.split("\n")
-            records += [_record(path, number_, line) for number_, line in enumerate(whole, len(records) + 1)]
+            records += [record_of(path, number_, line) for number_, line in enumerate(whole, len(records) + 1)]
             if whole or not follows:
                 width = shutil.get_terminal_size().columns
                 out.write((_CLEAR if follows else "") + "".join(f"{line}\n" for line in view(records, width)))
@@ -65,16 +64,6 @@ def _opened(path: str, waits: bool, out: TextIO) -> TextIO:
         time.sleep(_POLL)
 
 
-def _record(path: str, line: int, text: str) -> Record:
-    try:
-        record = json.loads(text)
-        if isinstance(record, dict) and isinstance(record["kind"], str) and isinstance(record["time"], float):
-            return record
-    except (ValueError, KeyError):
-        pass
-    raise FileError(path, f"line {line} is no record of metrics: bpt train --metrics writes them")
-
-
 def view(records: Sequence[Record], width: int = 80) -> Iterator[str]:
     """Yield the lines that show ``records``, a run's metrics so far."""
     begin = max((place for place, each in enumerate(records) if each["kind"] == "start"), default=None)
@@ -87,7 +76,8 @@ def view(records: Sequence[Record], width: int = 80) -> Iterator[str]:
     ended = " · ended" if records[-1]["kind"] == "end" else ""
     ranks = f"{start['ranks']} ranks" if start["ranks"] > 1 else "one process"
     yield f"{start['net']} · {start['solver']} · {ranks}{ended}"
-    yield _bar(last, start["max_iter"], _left(train, last, start["max_iter"]), width)
+    most = start["max_iter"]
+    yield bar(last, most, f" {last} of {most}{_left(train, last, most)}", width)
     if train:
         now = train[-1]
         yield f"loss {_value(now['loss'])} · lr {_value(now['lr'])} · {_value(now['samples_a_second'])} samples/s"
@@ -126,19 +116,11 @@ def _left(train: Sequence[Record], last: int, most: int) -> str:
     if not train or last >= most:
         return ""
     seconds = (most - last) * train[-1]["seconds_an_iteration"]
-    hours, rest = divmod(round(seconds), 3600)
-    return f" · {hours}:{rest // 60:02}:{rest % 60:02} left"
-
-
-def _bar(done: int, most: int, left: str, width: int) -> str:
-    words = f" {done} of {most}{left}"
-    room = max(10, width - len(words) - 2)
-    full = room * min(done, most) // most if most else 0
-    return f"[{'█' * full}{'·' * (room - full)}]{words}"
+    return f" · {clock(seconds)} left"
 
 
 def _value(value: float | None) -> str:
-    return "nan" if value is None else number(float(f"{value:.4g}"))
+    return "nan" if value is None else short(value)
 
 
 def _spark(values: Sequence[float | None], room: int) -> str:

@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from bpt.base.log import number
 from bpt.train.state.best import Best
 from bpt.train.telemetry.rank_loads import Scored, as_ms
+from bpt.train.telemetry.status_text import bar, clock, short
 
 
 @dataclass
@@ -100,10 +100,7 @@ def progress_bar(status: TrainingStatus, now: float, width: int) -> str:
     done, total = status.iteration, status.max_iter
     seconds = status.seconds_an_iteration(now)
     left = f" · {clock((total - done) * seconds)} left" if seconds is not None and done < total else ""
-    words = f" {done} of {total} · {100 * done // total} %{left}"
-    room = max(10, width - len(words) - 2)
-    full = room * min(done, total) // total
-    return f"[{'█' * full}{'·' * (room - full)}]{words}"
+    return bar(done, total, f" {done} of {total} · {100 * done // total} %{left}", width)
 
 
 def best_score(status: TrainingStatus) -> str:
@@ -121,14 +118,3 @@ def slowest_line(ranks: list[Scored]) -> str:
     slowest = min(ranks, key=lambda each: each.score)
     busy = slowest.load.busy
     return f"slowest {slowest.name}: {as_ms(busy)} an iteration, the fastest {as_ms(busy * slowest.score)}"
-
-
-def clock(seconds: float) -> str:
-    """Return hours, minutes and seconds, such as 1:02:03."""
-    hours, rest = divmod(round(seconds), 3600)
-    return f"{hours}:{rest // 60:02}:{rest % 60:02}"
-
-
-def short(value: float) -> str:
-    """Return a number with at most four significant digits."""
-    return number(float(f"{value:.4g}"))

@@ -12,7 +12,8 @@ from bpt.config.plan.run_plan import EarlyStoppingSpec, RunPlan
 from bpt.train.state.best import Best
 from bpt.train.telemetry.closing_summary import closing_lines
 from bpt.train.telemetry.rank_loads import RankLoad, Scored
-from bpt.train.telemetry.training_status import TrainingStatus, clock, slowest_line, status_lines
+from bpt.train.telemetry.status_text import clock
+from bpt.train.telemetry.training_status import TrainingStatus, slowest_line, status_lines
 
 START = 1000.0  # on a clock that began some time
 # 40 iterations in the 20 s since the 10th: half a second each, so 50 take 25 s.
