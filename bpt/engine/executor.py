@@ -193,6 +193,7 @@ class Executor(PassExecutor):
         self._update: Callable[[Loss], object] = lambda loss: None
         self._handlers |= {
             do.Broadcast: lambda instruction: exchange.broadcast(),
+            do.Gather: lambda instruction: exchange.gather(instruction.segment),
             do.ForwardBackward: self._forward_backward,
             do.ExchangeGradients: self._start_exchange,
             do.Wait: self._wait,
@@ -251,6 +252,10 @@ class Executor(PassExecutor):
             self._execute(do.Broadcast())
         return super().evaluate(iteration, number, grad=grad, debug=debug)
 
+    def complete_weights(self) -> None:
+        """Wait for the weights of all segments that other ranks have updated, because they will be read."""
+        self._exchange.complete_weights()
+
     def applied(self) -> list[Applied]:
         """Return the gradients that the update at the end of the last iteration applies."""
         batches = self._batches
@@ -294,3 +299,4 @@ class Executor(PassExecutor):
         if not self._late:
             self._loss = self._status.loss
         self._update(self._loss)
+        self._exchange.updated()

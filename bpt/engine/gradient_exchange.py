@@ -8,7 +8,7 @@ from bpt.engine.scheduler import Scheduler
 
 
 class GradientExchange(Protocol):
-    """Executes the instructions Broadcast, Exchange, Wait and Average.
+    """Executes the instructions Broadcast, Gather, Exchange, Wait and Average.
 
     Attributes:
         broadcasts: whether an iteration starts with Broadcast.
@@ -22,11 +22,20 @@ class GradientExchange(Protocol):
     def broadcast(self) -> None:
         """``Broadcast``: let weights become those of the rank that updates them."""
 
+    def gather(self, segment: int) -> None:
+        """``Gather(segment)``: return when this rank has the weights of a segment that other ranks have updated."""
+
     def start(self, segment: int) -> None:
         """``Exchange(segment)``: start to sum the gradients of a segment."""
 
     def wait(self) -> None:
         """``Wait``: return when the gradients of what this rank updates are global."""
+
+    def updated(self) -> None:
+        """After ``Update``: start to send other ranks the weights that only this rank has updated."""
+
+    def complete_weights(self) -> None:
+        """Wait for the weights of all segments that other ranks have updated."""
 
     def average(self) -> None:
         """``Average``: let weights become the average of those of all replicas."""

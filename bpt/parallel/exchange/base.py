@@ -8,11 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bpt.base.registry import Registry
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine.instructions import Broadcast
+from bpt.engine.optim.weight_slices import NO_SLICES, WeightSlices
 from bpt.engine.scheduler import Scheduler
 from bpt.parallel.exchange.buckets import Bucket
 from bpt.parallel.exchange.codec.base import Codec
@@ -38,6 +39,7 @@ class Exchange:
         param: settings of the exchange; ``None``: those of an empty text.
         codec: sums gradients on the links that ``param`` says; ``None``: they travel as they are.
         replicas: that exchange; by default there is one.
+        slices: what this rank updates of those parameters that ranks divide.
 
     Attributes:
         local: when weights are averaged, and gradients are not summed; ``None``: never.
@@ -58,12 +60,14 @@ class Exchange:
         param: ParallelSpec | None = None,
         codec: Codec | None = None,
         replicas: Replicas = ALONE,
+        slices: WeightSlices = NO_SLICES,
     ) -> None:
         self.comm_thread = comm_thread
         self.device = device
         self.param = param
         self.codec = codec
         self.replicas = replicas
+        self.slices = slices
         self._group(buckets)
         self._make_ready()
 
@@ -125,6 +129,20 @@ class Exchange:
         """Execute the instruction ``Average``: all ranks get the average of the weights of all replicas."""
         raise NotImplementedError
 
+    def gather(self, segment: int) -> None:
+        """Execute the instruction ``Gather(segment)``, of an exchange that divides updates."""
+        raise NotImplementedError
+
+    def updated(self) -> None:
+        """Start to send other ranks the weights that only this rank has updated; most exchanges have none."""
+
+    def complete_weights(self) -> None:
+        """Wait for the weights that other ranks have updated, of all segments; a rank may call it alone."""
+
+    def gradient(self, parameter: nn.Parameter) -> Tensor | None:
+        """Return the summed gradient of a parameter after ``Wait``; a collective call if ranks have slices of it."""
+        return parameter.grad
+
     def follow(self, run: TrainingProgress) -> None:
         """Store the progress of a run, before anything is exchanged; most exchanges do not need it."""
 
@@ -184,6 +202,7 @@ EXCHANGES: Registry[type[Exchange]] = Registry(
         "bpt.parallel.exchange.tree": ("TREE",),
         "bpt.parallel.exchange.ring": ("RING",),
         "bpt.parallel.exchange.local": ("LOCAL",),
+        "bpt.parallel.sharded_update.exchange": ("ALLREDUCE of slices", "RING of slices"),
         "bpt.parallel.cgdp.exchange": ("CGDP",),
     },
 )

@@ -61,6 +61,7 @@ class Updater:
     ) -> None:
         self._net = net
         self._parallel = parallel
+        self._exchange = exchange
         self._keeps_updates = plan.debug_info or plan.snapshot_diff
         self._stops_at_nan = plan.on_nan == pb.SolverParameter.STOP
         self._is_displayed = plan.displays
@@ -167,10 +168,12 @@ class Updater:
             value.copy_(state.weights[blob])
             value.grad = None
             moments = self.rule.history[place :: len(net.local_params)]
-            for own, moment in zip(moments, state.moments.get(blob, no_moments), strict=True):
-                own.copy_(moment)
+            own = self.rule.parameters[place]
+            for target, moment in zip(moments, state.moments.get(blob, no_moments), strict=True):
+                target.copy_(own.own(moment))
             if self.rule.averages and blob not in state.moments:
-                moments[-1].copy_(state.weights[blob])
+                moments[-1].copy_(own.own(state.weights[blob]))
+        self._exchange.slices.read()
         self.scale.load(state.loss_scale)
         self.rates.load(state.plateau)
         self.losses.load(state.losses)
