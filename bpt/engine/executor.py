@@ -218,7 +218,7 @@ class Executor(PassExecutor):
             debug: log every blob and diff, in Caffe's lines; the operator must be cut into one segment a layer.
             scale: returns the loss scale of the batch that begins, of this number; its gradients come multiplied by it.
             early: may update parameters before ``update`` is called, in the backward pass that completes their
-                gradients; only for one segment on one rank, in step.
+                gradients, for one segment on one rank, in step; or in the exchange, where it has summed slices.
             late: the loss may be read after the iteration, so that the host need not wait for the device; only on one
                 rank.
 
@@ -229,7 +229,7 @@ class Executor(PassExecutor):
         if not self._batches.begin(iteration):
             self.operator.batches.forget()
             self._status.forget()
-        batch = self._batches.batch
+        batch, early = self._batches.batch, self._exchange.take_early(early)
         loss_scale = scale(batch)
         self._begin(IterationState(iteration, -1, self._no_loss(), True, debug, loss_scale, early, self._passes - 1))
         self._update, self._late = update, late

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Protocol
 
+from bpt.engine.compute import Update
 from bpt.engine.scheduler import Scheduler
 
 
@@ -24,6 +25,13 @@ class GradientExchange(Protocol):
 
     def gather(self, segment: int) -> None:
         """``Gather(segment)``: return when this rank has the weights of a segment that other ranks have updated."""
+
+    def take_early(self, update: Update | None) -> Update | None:
+        """Take over the early updates of the iteration that begins, if there are some and this exchange makes them.
+
+        Returns:
+            What may update parameters in the backward pass.
+        """
 
     def start(self, segment: int) -> None:
         """``Exchange(segment)``: start to sum the gradients of a segment."""

@@ -212,7 +212,10 @@ def _train(
 ) -> Mapping[Blob, Tensor]:
     """Train; return the whole weights on rank 0. Put the whole gradients of the first batch into ``gradients``."""
     _settle(runtime)
-    runtime.updater.before_update.append(lambda loss: _note(gradients, runtime, delays))
+    observers = runtime.updater.before_update
+    observers.append(lambda loss: _note(gradients, runtime, delays))
+    runtime.run(min(max(delays.values(), default=0) + 1, iterations) - runtime.iteration)
+    observers.pop()  # update: HOST updates early only if nobody observes the gradients
     runtime.run(iterations - runtime.iteration)
     return _whole(runtime, runtime.state().weights)
 

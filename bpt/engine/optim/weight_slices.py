@@ -6,7 +6,7 @@ on segments or messages, so moments never move.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -22,26 +22,26 @@ class WeightSlice:
 
     Args:
         parameter: on this rank as a whole.
-        place, places: the number of this rank among those that divide the parameter, and how many there are.
+        rank: this rank's number among those that divide the parameter.
+        places: for each of these ranks the place of its slice among all.
         device: where the slice is updated; by default where the parameter is.
 
     Attributes:
         bounds: the elements of each of these ranks.
+        elements: those of this rank.
         value: the weights of the slice as one row, whose ``.grad`` the update rule reads. It shares the parameter's
             memory where it can.
     """
 
-    def __init__(self, parameter: nn.Parameter, place: int, places: int, device: torch.device | None = None) -> None:
+    def __init__(
+        self, parameter: nn.Parameter, rank: int, places: Sequence[int], device: torch.device | None = None
+    ) -> None:
         self.parameter = parameter
-        self.bounds = slice_bounds(parameter.numel(), places)
-        self._place = place
+        runs = slice_bounds(parameter.numel(), len(places))
+        self.bounds = [runs[place] for place in places]
+        self.elements: Elements = self.bounds[rank]
         self._device = device or parameter.device
         self.value = nn.Parameter(self._current())
-
-    @property
-    def elements(self) -> Elements:
-        """The elements that this rank updates."""
-        return self.bounds[self._place]
 
     def _current(self) -> Tensor:
         row = self.parameter.detach().reshape(-1)
@@ -50,6 +50,11 @@ class WeightSlice:
     def read(self) -> None:
         """Let ``value`` be the parameter's weights, which are those of all ranks."""
         self.value.data = self._current()
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether the slice is updated on another device than the parameter's, where it stays."""
+        return self._device != self.parameter.device
 
 
 class WeightSlices:
@@ -72,10 +77,11 @@ class WeightSlices:
         """Return the slice of the parameter whose ``id`` is ``number``."""
         return self._of.get(number)
 
-    def read(self) -> None:
-        """Let all slices be the weights of their parameters."""
+    def read(self, here: bool = False) -> None:
+        """Let all slices be the weights of their parameters; only those on the parameters' device if ``here``."""
         for each in self:
-            each.read()
+            if not (here and each.is_apart):
+                each.read()
 
 
 NO_SLICES = WeightSlices()

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from bpt.base.worker_thread import Mark
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine import instructions as do
+from bpt.engine.compute import Update
 from bpt.engine.scheduler import Scheduler
 from bpt.parallel.exchange.base import EXCHANGES, Exchange
 from bpt.parallel.exchange.buckets import Bucket
@@ -19,13 +20,46 @@ from bpt.parallel.sharded_update.gather_schedule import GatherAhead
 from bpt.parallel.sharded_update.slice_messages import SliceMessage, messages_of
 
 
-@EXCHANGES.register("ALLREDUCE of slices")
-class SlicedAllreduce(Exchange):
-    """Sums each slice of the gradients on the rank that updates it, and gathers the weights ahead of the forward pass.
+class SlicedUpdate(Exchange):
+    """An exchange that sums each slice of the gradients on the rank that updates it, and gathers weights by segments.
 
-    The two halves of an all-reduce, reduce-scatter and all-gather, move as many bytes as it. The first travels while
-    backward runs, the second from the update on, segment by segment, while the next forward pass runs (DeAR, section
-    3). So the update lies between them, and a rank updates its slices only.
+    Under ``update: HOST`` the thread that has summed a slice updates it at once, unless the update must see all
+    gradients: to clip them, to unscale them, or for rates by layer.
+    """
+
+    _early: Update | None = None
+    _begun = False  # whether the gradients of this iteration are under way
+
+    @property
+    def _segments(self) -> tuple[int, ...]:
+        """The segments with parameters whose update is divided."""
+        return tuple(number for number, group in enumerate(self.buckets) if group)
+
+    def updates(self, bucket: Bucket) -> bool:
+        return True
+
+    def schedule(self, scheduler: Scheduler) -> Scheduler:
+        return GatherAhead(scheduler, self._segments)
+
+    def take_early(self, update: Update | None) -> Update | None:
+        on_host = self.param is not None and self.param.update == pb.ParallelParameter.HOST
+        self._early = update if on_host else None
+        return None
+
+    def _begin(self) -> None:
+        """Read the slices' weights, which a user may have changed, before the first gradients of an iteration."""
+        if not self._begun:
+            self.slices.read(here=True)
+        self._begun = True
+
+
+@EXCHANGES.register("ALLREDUCE of slices")
+class SlicedAllreduce(SlicedUpdate):
+    """Sums slices by a reduce-scatter during the backward pass, and gathers weights during the next forward pass.
+
+    These halves of an all-reduce move as many bytes as it. The second one starts at the update and goes segment by
+    segment, while the next forward pass runs (DeAR, section 3). So the update lies between them, and a rank updates
+    its slices only.
     """
 
     _messages: list[list[SliceMessage]]
@@ -39,32 +73,31 @@ class SlicedAllreduce(Exchange):
         super()._group(buckets)
         self._messages = [[m for b in group for m in messages_of(b, self.slices)] for group in self.buckets]
 
-    def updates(self, bucket: Bucket) -> bool:
-        return True
-
-    def schedule(self, scheduler: Scheduler) -> Scheduler:
-        return GatherAhead(scheduler, tuple(number for number, group in enumerate(self._messages) if group))
-
     def start(self, segment: int) -> None:
+        self._begin()
         for message in self._messages[segment]:
             sum_up = partial(self._sum, message, message.pack_gradients())
             self.comm_thread.submit(sum_up, do.ExchangeGradients(segment), message.name)
 
     def _sum(self, message: SliceMessage, gradients: Tensor) -> None:
-        run = self.transport.sum_runs(message.comm, gradients.numpy(), message.counts)
-        self._sums.append((message, torch.from_numpy(run)))
+        run = torch.from_numpy(self.transport.sum_runs(message.comm, gradients.numpy(), message.counts))
+        if self._early:
+            message.give_gradients(run)
+            self._early([each.value for each in message.slices], 0, None)
+        else:
+            self._sums.append((message, run))
 
     def wait(self) -> None:
         self.comm_thread.wait()
-        self.slices.read()
         for message, run in self._sums:
             message.give_gradients(run)
         self._sums.clear()
+        self._begun = False
 
     def updated(self) -> None:
-        for segment, messages in enumerate(self._messages):
+        for segment in self._segments:
             self._coming[segment] = []
-            for message in messages:
+            for message in self._messages[segment]:
                 room = message.pack_weights()
                 gather = partial(self.transport.gather_runs, message.comm, room.numpy(), message.counts)
                 mark = self.comm_thread.submit(gather, do.Gather(segment), message.name)
@@ -75,21 +108,6 @@ class SlicedAllreduce(Exchange):
             if mark is not None:
                 self.comm_thread.wait(mark)
             message.unpack_weights(room)
-
-    def complete_weights(self) -> None:
-        for segment in list(self._coming):
-            self.gather(segment)
-
-    def gradient(self, parameter: nn.Parameter) -> Tensor | None:
-        own = self.slices.of(parameter)
-        if own is None:
-            return parameter.grad
-        message = next(m for group in self._messages for m in group if own in m.slices)
-        whole = np.empty(parameter.numel(), own.value.detach().cpu().numpy().dtype)
-        part = torch.zeros_like(own.value) if own.value.grad is None else own.value.grad
-        counts = [stop - start for start, stop in own.bounds]
-        message.comm.Allgatherv(part.detach().cpu().numpy(), whole, counts)
-        return torch.from_numpy(whole).view(parameter.shape).to(parameter.device)
 
     def close(self, failed: bool = False) -> None:
         if not failed:

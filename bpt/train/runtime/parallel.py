@@ -33,7 +33,7 @@ from bpt.parallel.model_parallel.peer import Peer
 from bpt.parallel.pipeline.stage import Stage
 from bpt.parallel.pipeline.stage_links import StageLinks
 from bpt.system.comm.comm_thread import CommThread
-from bpt.system.comm.grid import ProcessGrid
+from bpt.system.comm.grid import ProcessGrid, places_by_host
 from bpt.system.device import CPU, computes_apart
 from bpt.train.runtime.batch_sharing import BatchSharing, ReplicaShare
 from bpt.train.runtime.cleanup import Closeable
@@ -146,12 +146,13 @@ class Parallel(Closeable):
         return MasterSlave(net, device, self.grid.across_shards)
 
     def slices(self, net: Net, segments: Sequence[Segment], device: torch.device = CPU) -> WeightSlices:
-        """Return what this rank updates of the parameters of ``net`` that ranks divide."""
+        """Return what this rank updates of the parameters of ``net`` that ranks divide; a collective call."""
         if not self.param.divides_update:
             return NO_SLICES
         buckets = [bucket for group in self.groups(net, segments) for bucket in group if bucket.comm.size > 1]
         where = CPU if self.param.update == pb.ParallelParameter.HOST else device
-        return WeightSlices(WeightSlice(p, b.comm.rank, b.comm.size, where) for b in buckets for p in b.parameters)
+        places = {comm: places_by_host(comm) for comm in dict.fromkeys(bucket.comm for bucket in buckets)}
+        return WeightSlices(WeightSlice(p, b.comm.rank, places[b.comm], where) for b in buckets for p in b.parameters)
 
     def exchange(
         self, net: Net, segments: Sequence[Segment], device: torch.device = CPU, slices: WeightSlices = NO_SLICES
