@@ -5,7 +5,7 @@ milliseconds, and takes the core's time from it and from other programs.
 
 GNU's library reads how long to spin only once, when it is loaded. But it hardly spins (100 rounds) while the process
 has more OpenMP threads than CPUs. So ``SleepingThreads`` holds a second team of threads, which sleep, for as long as
-other programs want the cores, and lets ``SpinPolicy`` change the way while the run goes on.
+other programs want the cores, and lets ``SpinPolicy`` change the way during the run.
 """
 
 from __future__ import annotations
