@@ -193,6 +193,7 @@ class Executor(PassExecutor):
         self._update: Callable[[Loss], object] = lambda loss: None
         self._handlers |= {
             do.Broadcast: lambda instruction: exchange.broadcast(),
+            do.Gather: lambda instruction: exchange.gather(instruction.segment),
             do.ForwardBackward: self._forward_backward,
             do.ExchangeGradients: self._start_exchange,
             do.Wait: self._wait,
@@ -217,7 +218,7 @@ class Executor(PassExecutor):
             debug: log every blob and diff, in Caffe's lines; the operator must be cut into one segment a layer.
             scale: returns the loss scale of the batch that begins, of this number; its gradients come multiplied by it.
             early: may update parameters before ``update`` is called, in the backward pass that completes their
-                gradients; only for one segment on one rank, in step.
+                gradients, for one segment on one rank, in step; or in the exchange, where it has summed slices.
             late: the loss may be read after the iteration, so that the host need not wait for the device; only on one
                 rank.
 
@@ -228,7 +229,7 @@ class Executor(PassExecutor):
         if not self._batches.begin(iteration):
             self.operator.batches.forget()
             self._status.forget()
-        batch = self._batches.batch
+        batch, early = self._batches.batch, self._exchange.take_early(early)
         loss_scale = scale(batch)
         self._begin(IterationState(iteration, -1, self._no_loss(), True, debug, loss_scale, early, self._passes - 1))
         self._update, self._late = update, late
@@ -250,6 +251,10 @@ class Executor(PassExecutor):
         if self._exchange.broadcasts:
             self._execute(do.Broadcast())
         return super().evaluate(iteration, number, grad=grad, debug=debug)
+
+    def complete_weights(self) -> None:
+        """Wait for the weights of all segments that other ranks have updated, because they will be read."""
+        self._exchange.complete_weights()
 
     def applied(self) -> list[Applied]:
         """Return the gradients that the update at the end of the last iteration applies."""
@@ -294,3 +299,4 @@ class Executor(PassExecutor):
         if not self._late:
             self._loss = self._status.loss
         self._update(self._loss)
+        self._exchange.updated()

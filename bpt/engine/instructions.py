@@ -65,6 +65,13 @@ class Broadcast(InstructionBase, letter="C", phase="broadcast"):
 
 
 @dataclass(frozen=True)
+class Gather(InstructionBase, letter="G", phase="broadcast", number="segment"):
+    """Wait for the weights of segment ``segment`` that other ranks have updated (`update: SHARDED`)."""
+
+    segment: int
+
+
+@dataclass(frozen=True)
 class LoadBatch(InstructionBase, letter="D", phase="forward"):
     """Run the layers without bottoms: a batch for the pass whose first micro-batch is ``micro``."""
 
@@ -172,6 +179,7 @@ class Average(InstructionBase, letter="A", phase="exchange"):
 
 Instruction = (
     Broadcast
+    | Gather
     | LoadBatch
     | Forward
     | Backward

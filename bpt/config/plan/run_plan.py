@@ -208,6 +208,7 @@ class ParallelSpec:
     compression_param: CompressionSpec = SCHEMA
     local_param: LocalSpec = SCHEMA
     transport: int = SCHEMA
+    update: int = SCHEMA
 
     @property
     def replica_ranks(self) -> int:
@@ -218,6 +219,11 @@ class ParallelSpec:
     def is_delayed(self) -> bool:
         """Whether gradients belong to earlier iterations, so that losses and weights differ from one process's."""
         return self.num_stages > 1 and self.pipeline_param.schedule == _Pipeline.DELAYED
+
+    @property
+    def divides_update(self) -> bool:
+        """Whether each rank updates a slice of the parameters that it holds."""
+        return self.update != _Parallel.REPLICATED
 
     @property
     def node_ranks(self) -> int:

@@ -27,6 +27,7 @@ from bpt.parallel.pipeline.simulation.trace import COMPUTE, EXCHANGE
 from bpt.perf.forecast.arrangement import Arrangement, arrange
 from bpt.perf.forecast.data_rank_times import DataRankTimes
 from bpt.perf.forecast.exchange_costs import ExchangeCosts, ExchangeOverlap, IssuedGradients, StageExchange
+from bpt.perf.forecast.gather_overlap import GatherOverlap
 from bpt.perf.forecast.lower_bound import lower_bound
 from bpt.perf.forecast.net_costs import NetCosts
 from bpt.perf.forecast.oversubscription import oversubscription
@@ -172,6 +173,11 @@ class Iteration:
         """The first simulated iteration that counts; with DELAYED, only the later half does, with a full pipeline."""
         return len(self._stages[0].updates) // 2 if self._is_delayed else 0
 
+    @cached_property
+    def _gathers(self) -> GatherOverlap:
+        """The gather of weights ahead of the forward pass, with a divided update."""
+        return GatherOverlap.of(self._exchange, self._stages, self._a.cluster.busy_efficiency)
+
     def forecast(self, bars: bool = False) -> Forecast:
         """Simulate the iteration and return its forecast."""
         a = self._a
@@ -181,7 +187,7 @@ class Iteration:
             for stage, played in enumerate(self._stages)
         ]
         last = max(own.undisturbed for own in exchanges)
-        end, broadcast = self._end_of(exchanges), self._exchange.broadcast
+        end, before = self._end_of(exchanges), self._exchange.broadcast + self._gathers.delay
         seconds = end + self._update
         if self._first:  # each simulated iteration has an exchange and an update
             first = float(np.max(self._stages[-1].updates[self._first - 1]))
@@ -193,9 +199,9 @@ class Iteration:
         within, between = self._bytes_sent()
         return Forecast(
             a.plan,
-            seconds + broadcast,
+            seconds + before,
             computing,
-            max(end - last, 0.0) + broadcast,
+            max(end - last, 0.0) + before,
             within,
             between,
             peak_memory(a, self._stages),
@@ -218,7 +224,9 @@ class Iteration:
     @cached_property
     def _update(self) -> float:
         """Seconds of the update on the slowest rank that updates; with TREE only the root does."""
-        updates = [self._times_alone.update(stage) for stage in range(self._a.stages)]
+        a = self._a
+        parts = [len(a.data_ranks[stage]) if self._exchange.divides else 1 for stage in range(a.stages)]
+        updates = [self._times_alone.update(stage) / part for stage, part in enumerate(parts)]
         return max(float(each[0] if self._is_tree else np.max(each)) for each in updates)
 
     def _bytes_sent(self) -> tuple[float, float]:
@@ -232,14 +240,17 @@ class Iteration:
         return float(found[0]), float(found[1])
 
     def _bars(self, exchanges: Sequence[StageExchange]) -> Iterator[ForecastBar]:
-        a, broadcast = self._a, self._exchange.broadcast
+        a, broadcast, gathers = self._a, self._exchange.broadcast, self._gathers
+        shift = broadcast + gathers.delay
         if broadcast:
             yield from (ForecastBar(rank, EXCHANGE, "C", 0.0, broadcast) for rank in range(min(a.size, SHOWN_RANKS)))
         for stage, played in enumerate(self._stages):
             intervals = {segment: (start, end) for segment, start, end in exchanges[stage].intervals}
             for place, rank in enumerate(a.data_ranks[stage].tolist()):
                 if rank < SHOWN_RANKS:
-                    yield from _bars_of_rank(rank, place, played.events, intervals, broadcast)
+                    for segment, start, end in gathers.intervals[stage]:
+                        yield ForecastBar(rank, EXCHANGE, f"G{segment}", start, end)
+                    yield from _bars_of_rank(rank, place, played.events, intervals, shift)
 
 
 def _bars_of_rank(
