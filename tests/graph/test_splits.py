@@ -142,12 +142,7 @@ def test_a_bottom_that_nobody_makes(before: str, hint: str) -> None:
 
 def test_a_bottom_that_only_a_later_layer_makes() -> None:
     layers = layer_specs(
-        pb.NetParameter(
-            layer=[
-                pb.LayerParameter(name="a", bottom=["x"]),
-                pb.LayerParameter(name="b", top=["x"]),
-            ]
-        )
+        pb.NetParameter(layer=[pb.LayerParameter(name="a", bottom=["x"]), pb.LayerParameter(name="b", top=["x"])])
     )
     with pytest.raises(LayerError) as caught:
         insert_splits(layers)

@@ -168,10 +168,7 @@ def test_two_losses_read_the_label() -> None:
         + layer("Learner", "b", "a")
         + layer("Loss", "late", "b y")
     )
-    assert told(text, {"b": 1}) == [
-        "y_in_1_split → late: F0 → F1, 0 → 1",
-        "a_a_0_split → b: F0 → F1, 0 → 1 diff",
-    ]
+    assert told(text, {"b": 1}) == ["y_in_1_split → late: F0 → F1, 0 → 1", "a_a_0_split → b: F0 → F1, 0 → 1 diff"]
 
 
 def test_an_output_that_nobody_reads_stays() -> None:

@@ -154,10 +154,7 @@ FLOWNET = (
     + conv("c1", "one", 4)
     + conv("c2", "other", 4)
     + layer(
-        "Correlation",
-        "c1 c2",
-        "corr",
-        "correlation_param { pad: 4 kernel_size: 1 max_displacement: 4 stride_2: 2 }",
+        "Correlation", "c1 c2", "corr", "correlation_param { pad: 4 kernel_size: 1 max_displacement: 4 stride_2: 2 }"
     )
     + conv("found", "corr", 2, relu=False)
     + layer("L1Loss", "found flow", "loss", "l1_loss_param { l2_per_location: true }")

@@ -14,8 +14,7 @@ def bn(settings: str = "") -> str:
 
 @pytest.mark.parametrize("shape", [(5,), (4, 3), (2, 3, 4), (3, 2, 2, 2), (2, 2, 2, 1, 3)])
 @pytest.mark.parametrize(
-    ("settings", "phase"),
-    [("", pb.TRAIN), ("eps: 0.1", pb.TRAIN), ("use_global_stats: true", pb.TRAIN), ("", pb.TEST)],
+    ("settings", "phase"), [("", pb.TRAIN), ("eps: 0.1", pb.TRAIN), ("use_global_stats: true", pb.TRAIN), ("", pb.TEST)]
 )
 def test_gradients(shape: tuple[int, ...], settings: str, phase: int) -> None:
     check_gradients(bn(settings), shape, phase=phase)

@@ -101,7 +101,7 @@ def test_the_reference_may_be_learnt_too() -> None:
         layer { name: "narrow" type: "Convolution" bottom: "data" top: "narrow"
                 convolution_param { num_output: 1 kernel_size: 1 weight_filler { value: 3 } } }
         layer { name: "crop" type: "Crop" bottom: "wide" bottom: "narrow" top: "cut" crop_param { offset: 2 } }
-        layer { name: "sum" type: "Eltwise" bottom: "cut" bottom: "narrow" top: "sum" loss_weight: 1 }"""),
+        layer { name: "sum" type: "Eltwise" bottom: "cut" bottom: "narrow" top: "sum" loss_weight: 1 }""")
     )
     data = torch.arange(9.0).reshape(1, 1, 3, 3)
     top = net(data)

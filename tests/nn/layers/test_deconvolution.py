@@ -85,10 +85,7 @@ def test_all_bottoms_share_the_filters() -> None:
     torch.testing.assert_close(second - bias, 2 * (first - bias))
 
 
-@pytest.mark.parametrize(
-    ("norm", "fan"),
-    [("FAN_IN", 32 * 25), ("FAN_OUT", 64 * 25), ("AVERAGE", 48 * 25)],
-)
+@pytest.mark.parametrize(("norm", "fan"), [("FAN_IN", 32 * 25), ("FAN_OUT", 64 * 25), ("AVERAGE", 48 * 25)])
 def test_a_filler_takes_the_axes_as_they_stand(norm: str, fan: int) -> None:
     # Quirk of Caffe: (64, 32, 5, 5), so that what it calls inputs are num_output / group · kernel.
     filler = f'weight_filler {{ type: "xavier" variance_norm: {norm} }}'

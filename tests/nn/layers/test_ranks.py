@@ -403,11 +403,7 @@ def test_an_int_is_scaled_exactly_and_a_tensor_summed() -> None:
         ('type: "Reshape" reshape_param { shape { dim: 4 dim: -1 } }', [(4, 3)], ""),
         ('type: "Reshape" reshape_param { shape { dim: -1 } axis: 1 }', [(4, 3)], ""),
         ('type: "Reshape" reshape_param { num_axes: 0 }', [(4, 3)], ""),
-        (
-            'type: "Reshape" reshape_param { shape { dim: 1 } }',
-            [()],
-            'bottom "x0" is one number for all samples',
-        ),
+        ('type: "Reshape" reshape_param { shape { dim: 1 } }', [()], 'bottom "x0" is one number for all samples'),
         ('type: "Reduction"', [(4, 3)], ""),
         ('type: "Reduction" reduction_param { axis: 1 }', [(4, 3)], ""),
         ('type: "Axpy"', [(4, 3), (4, 3, 2), (4, 3, 2)], ""),

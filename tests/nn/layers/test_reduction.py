@@ -18,8 +18,7 @@ def reduction(settings: str = "") -> str:
 
 
 @pytest.mark.parametrize(
-    ("operation", "expected"),
-    [("SUM", [4.0, -1]), ("ASUM", [8, 5]), ("SUMSQ", [30, 13]), ("MEAN", [1, -0.25])],
+    ("operation", "expected"), [("SUM", [4.0, -1]), ("ASUM", [8, 5]), ("SUMSQ", [30, 13]), ("MEAN", [1, -0.25])]
 )
 @pytest.mark.parametrize("axis", [1, -2])
 def test_by_hand(operation: str, expected: list[float], axis: int) -> None:

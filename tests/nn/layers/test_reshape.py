@@ -78,10 +78,7 @@ def test_flops() -> None:
     [
         ("shape { dim: 0 §dim: -2 }", "dim must be at least -1, not -2"),
         ("shape { dim: -1 dim: 0 §dim: -1 }", "only one dim may be -1: what remains"),
-        (
-            "shape { dim: 0 dim: 1 §dim: 0 }",
-            'dim 0 has no axis 2 to copy from bottom "a" (2, 6)',
-        ),
+        ("shape { dim: 0 dim: 1 §dim: 0 }", 'dim 0 has no axis 2 to copy from bottom "a" (2, 6)'),
         (
             "§shape { dim: 0 dim: 5 }",
             'bottom "a" (2, 6) of 12 elements cannot have shape (2, 5); its dims multiply to 10; a dim of -1 is what '
@@ -95,14 +92,8 @@ def test_flops() -> None:
             "axis: 1 §shape { dim: 4 dim: -1 }",
             'bottom "a" (2, 6) of 12 elements cannot have shape (2, 4, -1); the other dims must divide 12',
         ),
-        (
-            "§axis: 3",
-            'axis 3 is outside [-3, 2], the places before, between and after the axes of bottom "a" (2, 6)',
-        ),
-        (
-            "§axis: -4",
-            'axis -4 is outside [-3, 2], the places before, between and after the axes of bottom "a" (2, 6)',
-        ),
+        ("§axis: 3", 'axis 3 is outside [-3, 2], the places before, between and after the axes of bottom "a" (2, 6)'),
+        ("§axis: -4", 'axis -4 is outside [-3, 2], the places before, between and after the axes of bottom "a" (2, 6)'),
         ("§num_axes: -2", "num_axes must be at least 0, or -1 for all from axis on; not -2"),
         ("axis: 1 §num_axes: 2", 'num_axes 2 from axis 1 on reaches over the end of bottom "a" (2, 6)'),
     ],

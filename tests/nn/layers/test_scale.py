@@ -72,11 +72,7 @@ def test_flops() -> None:
 @pytest.mark.parametrize(
     ("settings", "bottoms", "message"),
     [
-        (
-            "",
-            [(2, 3, 4), (4,)],
-            'bottom "x1" of shape (4,) does not fit bottom "x0" of shape (2, 3, 4) from axis 1 on',
-        ),
+        ("", [(2, 3, 4), (4,)], 'bottom "x1" of shape (4,) does not fit bottom "x0" of shape (2, 3, 4) from axis 1 on'),
         (
             "axis: 2",
             [(2, 3, 4), (4, 1)],
