@@ -6,9 +6,8 @@ from torch import Tensor
 
 from bpt.nn.pass_context import PassContext
 from tests.nn.layers.refusals import check_refusal
-from tests.support.gradient_checker import check_gradients
 from tests.support.layer_ranks import on_ranks, rows_of, run_layer, whole_of
-from tests.support.one_layer import error_of, flops_of, one_layer, shapes_of
+from tests.support.one_layer import error_of, one_layer, shapes_of
 
 Shape = tuple[int, ...]
 
@@ -49,11 +48,6 @@ def test_the_elements_keep_their_order(
     assert torch.equal(one_layer(body, bottom)(given), x.reshape(top))
 
 
-@pytest.mark.parametrize("dims", [(0, -1), (3, 2, 0), (-1, 3)])
-def test_gradients(dims: Shape) -> None:
-    check_gradients(reshape(*dims), (3, 4, 1) if dims != (3, 2, 0) else (3, 2, 2))
-
-
 @pytest.mark.parametrize(
     ("dims", "settings", "top"),
     [
@@ -67,10 +61,6 @@ def test_no_samples(dims: Shape, settings: str, top: Shape) -> None:
     body = reshape(*dims, settings=settings)
     assert shapes_of(body, (0, 3, 4)) == (top,)
     assert one_layer(body, (0, 3, 4))(torch.zeros(0, 3, 4)).shape == top
-
-
-def test_flops() -> None:
-    assert flops_of(reshape(0, -1), (2, 3, 4)) == 0
 
 
 @pytest.mark.parametrize(
