@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from bpt.nn.layers import Layer
+from tests.nn.layers.joining_layers import Case
 from tests.support.one_layer import tops_of
 
 LAYERS = {
@@ -60,6 +61,7 @@ LAYERS = {
     "upsample": 'type: "Upsample" upsample_param { scale: 2 }',
     "python": 'type: "Python" python_param { module: "tests.support.own_layers" layer: "Gate" }',
 }
+CASES = {name: Case(body, shape=(3, 4, 7, 6)) for name, body in LAYERS.items()}
 
 
 def run(layer: Layer, x: Tensor) -> tuple[Tensor, list[Tensor]]:
