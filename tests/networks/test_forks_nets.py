@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import bpt
-from tests.networks.layer_texts import conv, dense, inputs, layer
+from tests.networks.layer_texts import conv, dense
+from tests.support.pycaffe_texts import inputs, layer
 
 BOXES = np.array([[0, 0, 0, 15, 15], [0, 8, 4, 31, 20], [1, 3, 3, 9, 30], [1, 0, 8, 31, 31]], np.float32)
 PIXELS = {"data": (2, 3, 16, 24), "label": (2, 1, 16, 24)}
