@@ -11,12 +11,15 @@ from bpt.nn.layers import Layer
 from tests.nn.layers.joining_layers import CASES as JOINING
 from tests.nn.layers.joining_layers import SHAPE, Case
 from tests.nn.layers.one_bottom_layers import CASES as ONE_BOTTOM
+from tests.nn.layers.three_axes_layers import CASES as THREE_AXES
 from tests.support.marks import few
 from tests.support.one_layer import tops_of
 
-CASES = ONE_BOTTOM | JOINING
+PLANES = ONE_BOTTOM | JOINING
+CASES = PLANES | THREE_AXES
+LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-some_cases = pytest.mark.parametrize("case", few(CASES.values(), every=3), ids=CASES.keys())
+some_cases = pytest.mark.parametrize("case", few(PLANES.values(), every=3), ids=PLANES.keys())
 
 
 def run(case: Case, layer: Layer, bottoms: tuple[Tensor, ...]) -> tuple[list[Tensor], list[Tensor]]:
@@ -29,11 +32,14 @@ def run(case: Case, layer: Layer, bottoms: tuple[Tensor, ...]) -> tuple[list[Ten
     return [top.detach() for top in tops], list(grads)
 
 
+def channels_last(bottoms: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return tuple(b.to(memory_format=LAST[b.dim()]) if b.dim() in LAST else b for b in bottoms)
+
+
 @every_case
 def test_channels_last_gives_the_same(case: Case) -> None:
     tops, grads = run(case, case.layer(), case.bottoms())
-    last = (b.to(memory_format=torch.channels_last) if b.dim() == 4 else b for b in case.bottoms())
-    last_tops, last_grads = run(case, case.layer(), tuple(last))
+    last_tops, last_grads = run(case, case.layer(), channels_last(case.bottoms()))
     torch.testing.assert_close(last_tops, tops)
     torch.testing.assert_close(last_grads, grads, rtol=1e-4, atol=1e-5)
 
@@ -70,10 +76,13 @@ def test_compiles(case: Case) -> None:
     torch.testing.assert_close(run(case, layer, case.bottoms()), expected)
 
 
-@pytest.mark.parametrize("case", JOINING.values(), ids=JOINING.keys())
 @pytest.mark.gpu
-def test_a_gpu_gives_the_same(case: Case) -> None:
-    expected = run(case, case.layer(), case.bottoms())
+@pytest.mark.parametrize("last", [False, True], ids=["contiguous", "channels last"])
+@pytest.mark.parametrize("case", [*JOINING.values(), *THREE_AXES.values()], ids=[*JOINING, *THREE_AXES])
+def test_a_gpu_gives_the_same(case: Case, last: bool) -> None:
     bottoms = tuple(bottom.cuda() for bottom in case.bottoms())
-    tops = tops_of(case.layer().cuda(), *bottoms)
-    torch.testing.assert_close([top.cpu() for top in tops], expected[0])
+    tops, grads = run(case, case.layer().cuda(), channels_last(bottoms) if last else bottoms)
+    expected_tops, expected_grads = run(case, case.layer(), case.bottoms())
+    if "STOCHASTIC" not in case.body and "Dropout" not in case.body:
+        torch.testing.assert_close([top.cpu() for top in tops], expected_tops)
+        torch.testing.assert_close([grad.cpu() for grad in grads], expected_grads, rtol=1e-4, atol=1e-4)
