@@ -131,6 +131,7 @@ class FcSpec:
     """The exchange of activations among ranks that share a fully connected layer."""
 
     scheme: int = SCHEMA
+    pieces: int = SCHEMA
 
 
 @dataclass(frozen=True)

@@ -1073,7 +1073,7 @@ class BalanceParameter(_message.Message):
     def __init__(self, profile: _Optional[str] = ..., num_batches: _Optional[int] = ..., rule: _Optional[_Union[BalanceParameter.Rule, str]] = ..., normalizer: _Optional[_Union[BalanceParameter.Normalizer, str]] = ..., finish: _Optional[_Union[BalanceParameter.Finish, str]] = ..., migrate: _Optional[bool] = ...) -> None: ...
 
 class FcParameter(_message.Message):
-    __slots__ = ("scheme",)
+    __slots__ = ("scheme", "pieces")
     class Scheme(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         PEER: _ClassVar[FcParameter.Scheme]
@@ -1081,8 +1081,10 @@ class FcParameter(_message.Message):
     PEER: FcParameter.Scheme
     MASTER_SLAVE: FcParameter.Scheme
     SCHEME_FIELD_NUMBER: _ClassVar[int]
+    PIECES_FIELD_NUMBER: _ClassVar[int]
     scheme: FcParameter.Scheme
-    def __init__(self, scheme: _Optional[_Union[FcParameter.Scheme, str]] = ...) -> None: ...
+    pieces: int
+    def __init__(self, scheme: _Optional[_Union[FcParameter.Scheme, str]] = ..., pieces: _Optional[int] = ...) -> None: ...
 
 class PipelineParameter(_message.Message):
     __slots__ = ("allocator", "schedule", "micro_batches", "objective", "devices", "costs", "partitions", "gabra_param", "partition_by", "capacity", "batch_norm_over")

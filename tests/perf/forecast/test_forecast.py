@@ -284,6 +284,18 @@ def test_shards_hold_and_send_slices(tmp_path: Path) -> None:
     assert made.peak_memory[0] < forecast(plan.with_parallel(num_shards=1), costs, nodes(2, 2)).peak_memory[0]
 
 
+def test_pieces_of_split_layers_overlap(tmp_path: Path) -> None:
+    """ip takes 1/6 s forward and 1/3 s backward, half of it for weights. Its bottoms, 1,024 bytes, travel for as long
+    as forward computes, its tops, 24 bytes, for t. In one piece nothing overlaps. In two, half of what travels is
+    hidden forward, and backward half of t and all of the bottoms."""
+    plan, costs = small(tmp_path, "parallel_param { num_shards: 2 }")
+    cluster = nodes(2, 2, latency=0, bandwidth=6 * 1024)
+    pieces = plan.with_parallel(fc_param=replace(plan.parallel_param.fc_param, pieces=2))
+    t = 24 / (6 * 1024)
+    one, two = (forecast(each, costs, cluster).seconds for each in (plan, pieces))
+    assert one - two == pytest.approx((1 / 12 + t / 2) + (1 / 6 + t / 2))
+
+
 def test_slices_are_updated_and_moved_as_slices(tmp_path: Path) -> None:
     """Of 1,228 bytes of parameters each peer updates conv's 448 and half of ip's 780. Of the update's five ways through
     memory a pass makes three, 0.3 s, of which ip's is half for a slice; the work of each stays what it was."""
