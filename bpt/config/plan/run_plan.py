@@ -67,6 +67,7 @@ class BalanceSpec:
     normalizer: int = SCHEMA
     finish: int = SCHEMA
     migrate: bool = SCHEMA
+    by: int = SCHEMA
 
 
 @dataclass(frozen=True)
