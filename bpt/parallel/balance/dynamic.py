@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from statistics import fmean
 
 from bpt.graph.part import slice_bounds
 from bpt.graph.share import Share
@@ -106,7 +105,7 @@ class Dynamic:
 def _learn(points: Points, size: int, seconds: Sequence[float]) -> None:
     """Add the seconds of a size to the points of a rank."""
     if points:
-        expected = _function(points, 0).seconds(size)
+        expected = _computing(points).seconds(size)
         ratio = seconds[0] / expected
         if abs(ratio - 1) > CHANGED:
             for each in points:
@@ -117,16 +116,15 @@ def _learn(points: Points, size: int, seconds: Sequence[float]) -> None:
     points[size] = [FRESH * new + (1 - FRESH) * old for new, old in zip(seconds, before, strict=True)]
 
 
-def _function(points: Points, part: int, cap: int | None = None) -> SpeedFunction:
-    return SpeedFunction.fitted(((size, seconds[part]) for size, seconds in points.items()), cap)
+def _computing(points: Points, cap: int | None = None) -> SpeedFunction:
+    return SpeedFunction.fitted(((size, seconds[0]) for size, seconds in points.items()), cap)
 
 
 def _fitted(points: Points, cap: int, left: tuple[float, ...]) -> SpeedFunction | IterationFunction:
     """Return the time of a rank: its computing or, if exchanges are ``left``, the iteration."""
     if not left:
-        return _function(points, 0, cap)
-    ready = tuple(_function(points, 1 + part) for part in range(len(left)))
-    return IterationFunction(ready, left, fmean(seconds[-1] for seconds in points.values()), cap)
+        return _computing(points, cap)
+    return IterationFunction.fitted({size: seconds[1:] for size, seconds in points.items()}, left, cap)
 
 
 def longest(functions: Sequence[TimeFunction], counts: Sequence[int]) -> float:

@@ -12,11 +12,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from statistics import fmean
 
 from bpt.engine import instructions as do
 from bpt.engine.instructions import InstructionStep
 from bpt.parallel.balance.speed import SpeedFunction
 from bpt.system.events.totals import Key, Traffic
+
+TINY = 1e-9  # seconds of what takes no measurable time
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,17 @@ class IterationFunction:
     left: tuple[float, ...]
     update: float = 0.0
     cap: int | None = None
+
+    @classmethod
+    def fitted(
+        cls, points: Mapping[int, Sequence[float]], left: tuple[float, ...], cap: int | None = None
+    ) -> IterationFunction:
+        """Return the function nearest to measured points: size → seconds of each of ``ready``, and of the update."""
+        ready = tuple(
+            SpeedFunction.fitted((size, max(seconds[part], TINY)) for size, seconds in points.items())
+            for part in range(len(left))
+        )
+        return cls(ready, left, fmean(seconds[-1] for seconds in points.values()), cap)
 
     def seconds(self, size: int) -> float:
         """Return the seconds of an iteration in which the rank has ``size`` samples."""
