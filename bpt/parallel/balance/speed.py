@@ -196,7 +196,7 @@ class MemoryExtrapolation:
 
     Args:
         guess: bytes a sample, until two sizes have been seen.
-        least: bytes a sample at least, whatever has been seen: small growth drowns in what is there anyway.
+        least: bytes a sample at least, whatever has been seen: small growth is lost in the rest.
     """
 
     def __init__(self, guess: float, least: float) -> None:
