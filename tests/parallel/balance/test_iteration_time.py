@@ -31,7 +31,7 @@ def test_the_latest_exchange_ends_an_iteration() -> None:
 
 
 def test_shares_that_make_the_iteration_short() -> None:
-    """83 and 17 samples take 98 s of computing each. But then the slow rank's gradients come 9 s after the fast one's."""
+    """83 and 17 samples take 98 s of computing each. But the slow rank's first gradients then come 9 s too late."""
     computing = [line(15, 1), line(30, 4)]
     assert [share.count for share in Static(computing).shares(100, 2)] == [83, 17]
     assert (FAST.seconds(83), SLOW.seconds(17)) == pytest.approx((130.2, 139.2))

@@ -300,7 +300,7 @@ def test_ranks_begin_after_their_own_update(tmp_path: Path) -> None:
 def test_shares_that_make_the_iteration_short(tmp_path: Path, speeds: tuple[float, ...], bandwidth: float) -> None:
     """ip is exchanged while conv runs backward. A node of a quarter of the speed updates in four times the seconds.
 
-    Of two ranks the shares are the best that there are; they differ most where exchange and computing take equally long.
+    Of two ranks the shares are the best that there are. They differ where exchange and computing take equally long.
     """
     text = "parallel_param { balance: DYNAMIC exchange: CGDP cgdp_param { chunk_size: 1 } }"
     plan, costs = small(tmp_path, text, net=NET.replace("{ dim: 8 ", "{ dim: 80 "))

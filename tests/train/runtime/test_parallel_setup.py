@@ -190,7 +190,7 @@ def test_a_profile_without_exchanges(tmp_path: Path) -> None:
     source = small_solver(tmp_path, text=solver_with(STATIC.replace('"speed.json"', '"speed.json" by: ITERATION')))
     write(source, facts_of(source, 2))
     graph = build_graph_of(source.train)
-    with pytest.raises(FileError, match="has no times of segments and exchanges, .* Measure on these hosts"):
+    with pytest.raises(FileError, match=r"has no times of segments and exchanges, .* Measure on these hosts"):
         run_ranks(2, lambda comm: setup_parallelism(source, graph, comm))
 
 
