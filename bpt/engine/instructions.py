@@ -151,6 +151,17 @@ class ReleaseBatch(InstructionBase, letter="T", phase="pipeline"):
 
 
 @dataclass(frozen=True)
+class ExchangePiece(InstructionBase, letter="Y", phase="exchange", number="segment"):
+    """Exchange the blobs of a piece of the batch, of a split segment, while the segment runs on another piece.
+
+    The communication thread executes it within a ``Forward`` or, with ``diff``, within a ``Backward``.
+    """
+
+    segment: int
+    diff: bool = False
+
+
+@dataclass(frozen=True)
 class ExchangeGradients(InstructionBase, letter="X", phase="exchange", number="segment"):
     """Start to sum the finished gradients of segment ``segment`` over the ranks that hold its parameters."""
 

@@ -67,6 +67,7 @@ class BalanceSpec:
     normalizer: int = SCHEMA
     finish: int = SCHEMA
     migrate: bool = SCHEMA
+    by: int = SCHEMA
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,7 @@ class FcSpec:
     """The exchange of activations among ranks that share a fully connected layer."""
 
     scheme: int = SCHEMA
+    pieces: int = SCHEMA
 
 
 @dataclass(frozen=True)

@@ -1049,7 +1049,7 @@ class AgwuParameter(_message.Message):
     def __init__(self, normalizer: _Optional[_Union[AgwuParameter.Normalizer, str]] = ..., local_epochs: _Optional[int] = ..., max_staleness: _Optional[int] = ..., weigh_by_accuracy: _Optional[bool] = ..., push: _Optional[int] = ..., fetch: _Optional[int] = ..., ranks: _Optional[int] = ..., worker_exchange: _Optional[_Union[ParallelParameter.Exchange, str]] = ..., weigh_by_samples: _Optional[bool] = ..., accuracy: _Optional[_Union[AgwuParameter.Accuracy, str]] = ...) -> None: ...
 
 class BalanceParameter(_message.Message):
-    __slots__ = ("profile", "num_batches", "rule", "normalizer", "finish", "migrate")
+    __slots__ = ("profile", "num_batches", "rule", "normalizer", "finish", "migrate", "by")
     class Rule(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         HARMONIC: _ClassVar[BalanceParameter.Rule]
@@ -1068,22 +1068,30 @@ class BalanceParameter(_message.Message):
         PASSES: _ClassVar[BalanceParameter.Finish]
     TOGETHER: BalanceParameter.Finish
     PASSES: BalanceParameter.Finish
+    class By(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        COMPUTE: _ClassVar[BalanceParameter.By]
+        ITERATION: _ClassVar[BalanceParameter.By]
+    COMPUTE: BalanceParameter.By
+    ITERATION: BalanceParameter.By
     PROFILE_FIELD_NUMBER: _ClassVar[int]
     NUM_BATCHES_FIELD_NUMBER: _ClassVar[int]
     RULE_FIELD_NUMBER: _ClassVar[int]
     NORMALIZER_FIELD_NUMBER: _ClassVar[int]
     FINISH_FIELD_NUMBER: _ClassVar[int]
     MIGRATE_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
     profile: str
     num_batches: int
     rule: BalanceParameter.Rule
     normalizer: BalanceParameter.Normalizer
     finish: BalanceParameter.Finish
     migrate: bool
-    def __init__(self, profile: _Optional[str] = ..., num_batches: _Optional[int] = ..., rule: _Optional[_Union[BalanceParameter.Rule, str]] = ..., normalizer: _Optional[_Union[BalanceParameter.Normalizer, str]] = ..., finish: _Optional[_Union[BalanceParameter.Finish, str]] = ..., migrate: _Optional[bool] = ...) -> None: ...
+    by: BalanceParameter.By
+    def __init__(self, profile: _Optional[str] = ..., num_batches: _Optional[int] = ..., rule: _Optional[_Union[BalanceParameter.Rule, str]] = ..., normalizer: _Optional[_Union[BalanceParameter.Normalizer, str]] = ..., finish: _Optional[_Union[BalanceParameter.Finish, str]] = ..., migrate: _Optional[bool] = ..., by: _Optional[_Union[BalanceParameter.By, str]] = ...) -> None: ...
 
 class FcParameter(_message.Message):
-    __slots__ = ("scheme",)
+    __slots__ = ("scheme", "pieces")
     class Scheme(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         PEER: _ClassVar[FcParameter.Scheme]
@@ -1091,8 +1099,10 @@ class FcParameter(_message.Message):
     PEER: FcParameter.Scheme
     MASTER_SLAVE: FcParameter.Scheme
     SCHEME_FIELD_NUMBER: _ClassVar[int]
+    PIECES_FIELD_NUMBER: _ClassVar[int]
     scheme: FcParameter.Scheme
-    def __init__(self, scheme: _Optional[_Union[FcParameter.Scheme, str]] = ...) -> None: ...
+    pieces: int
+    def __init__(self, scheme: _Optional[_Union[FcParameter.Scheme, str]] = ..., pieces: _Optional[int] = ...) -> None: ...
 
 class PipelineParameter(_message.Message):
     __slots__ = ("allocator", "schedule", "micro_batches", "objective", "devices", "costs", "partitions", "gabra_param", "partition_by", "capacity", "batch_norm_over")

@@ -45,12 +45,14 @@ class Arrangement:
         costs: the costs of its layers.
         cluster: the nodes that run it.
         staging: the stage of each layer; ``None``: there is one stage.
+        given_shares: samples of each data-parallel rank; by default the plan's balance divides them.
     """
 
     plan: RunPlan
     costs: NetCosts
     cluster: Cluster
     staging: Staging | None = None
+    given_shares: tuple[int, ...] = ()
 
     @property
     def graph(self) -> LayerGraph:
@@ -121,6 +123,8 @@ class Arrangement:
     @cached_property
     def shares(self) -> Ints:
         """(shares,) the samples of a pass of each data-parallel rank."""
+        if self.given_shares:
+            return np.array(self.given_shares)
         number, balance = self.data_ranks.shape[1], self.plan.parallel_param.balance
         if balance == pb.ParallelParameter.UNIFORM or number == 1:
             return np.array([stop - start for start, stop in slice_bounds(self.batch, number)])
@@ -140,7 +144,7 @@ class Arrangement:
         if balance == pb.ParallelParameter.STATIC:
             return np.array([share.count for share in Static(functions).shares(self.batch, number)])
         counts = _divide_by_speed(per_sample, self.batch) if not fixed.any() else fastest(functions, self.batch)
-        return _ensure_one_each(np.asarray(counts))
+        return ensure_one_each(np.asarray(counts))
 
     def _sum_by_stage(self, of_layers: Floats) -> Floats:
         """Return (stages,) the sums over the layers of each stage."""
@@ -233,7 +237,7 @@ def _divide_by_speed(per_sample: Floats, total: int) -> Ints:
     return counts
 
 
-def _ensure_one_each(counts: Ints) -> Ints:
+def ensure_one_each(counts: Ints) -> Ints:
     """Give each share at least one sample, if there are enough, as DYNAMIC does."""
     if counts.sum() >= len(counts):
         for idle in np.flatnonzero(counts == 0):
