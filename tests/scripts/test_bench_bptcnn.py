@@ -21,9 +21,9 @@ from bpt.perf.simulate.simulation import Strategy
 from bpt.train.outer.report import write_csv
 from scripts.benches.bptcnn import axes
 from scripts.benches.bptcnn import bench as bptcnn
-from scripts.benches.bptcnn import data as bptcnn_data
-from scripts.benches.bptcnn import jobs as bptcnn_jobs
-from scripts.benches.bptcnn.jobs import NETS, RIVAL, Jobs, Work, cores_used
+from scripts.benches.harness import digits as bptcnn_data
+from scripts.benches.harness import outer_jobs as bptcnn_jobs
+from scripts.benches.harness.outer_jobs import NETS, RIVAL, Jobs, Work, cores_used
 from scripts.benches.bptcnn.results import (
     LEVELS,
     RUNS,
