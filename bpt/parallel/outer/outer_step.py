@@ -24,6 +24,7 @@ from bpt.config.plan.run_plan import OuterSpec
 from bpt.config.proto import bpt_pb2 as pb
 
 Floats = NDArray[np.floating]
+MOMENTUM_NAMES = ("outer momentum", "outer sum")
 
 
 @dataclass(frozen=True)
@@ -87,9 +88,9 @@ class OuterMomentum:
 
     def state(self) -> dict[str, Floats]:
         """Return the memory by name; what is zero everywhere is left out."""
-        state = {"outer momentum": self._momentum, "outer sum": self._sum}
-        return {name: values for name, values in state.items() if values is not None}
+        named = zip(MOMENTUM_NAMES, (self._momentum, self._sum), strict=True)
+        return {name: values for name, values in named if values is not None}
 
     def load(self, state: Mapping[str, Floats]) -> None:
         """Continue from a ``state``."""
-        self._momentum, self._sum = state.get("outer momentum"), state.get("outer sum")
+        self._momentum, self._sum = map(state.get, MOMENTUM_NAMES)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from bpt.config.plan.run_plan import ParallelSpec
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.parallel.outer.outer_instructions import ApplyGradient, AverageSubmitted, Merge
-from bpt.parallel.outer.outer_step import OuterMomentum, OuterStep
+from bpt.parallel.outer.outer_step import MOMENTUM_NAMES, OuterMomentum, OuterStep
 from bpt.parallel.outer.staleness import Correction
 from bpt.parallel.outer.update_factors import AgwuUpdate
 from bpt.system.comm.base import Buffer
@@ -149,6 +151,14 @@ class GlobalWeights:
             mean += self.newest
         mean[rest] = untrained
         self.newest = mean
+
+
+def names_used(param: ParallelSpec, workers: int) -> list[str]:
+    """Return the names in a memory that a run with these settings can use."""
+    used = list(MOMENTUM_NAMES) if param.outer_param.name else []
+    if param.agwu_param.staleness == pb.AgwuParameter.TABLE:
+        used += [f"{_ENTRY}{worker}" for worker in range(workers)]
+    return used
 
 
 def workers_of(memory: Iterable[str]) -> tuple[int, ...]:

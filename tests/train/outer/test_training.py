@@ -44,7 +44,7 @@ def test_one_worker_with_batches_of_samples_handed_out_trains_all_of_them() -> N
     assert [row.passes for row in record.updates] == pytest.approx([1, 2, 3, 4, 5, 5 + 10 / 11], abs=1e-6)
 
 
-def test_sgwu_is_the_mean_of_what_the_workers_havetrained(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sgwu_is_the_mean_of_what_the_workers_have_trained(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two workers, one round: the global weights are the plain average of what they submitted."""
     submitted: dict[int, NDArray[np.float32]] = {}
 
