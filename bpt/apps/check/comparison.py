@@ -145,7 +145,8 @@ def compare(
         on_one = noted, _train(runtime, summed, noted, delays)
         if in_turn and summed < iterations:
             state, note = runtime.state().copy() if summed else None, partial(_note, noted)
-            on_one = noted, train_in_turn(reference, local, in_turn, state, iterations, device, _settle, note)
+            settings = plan.parallel_param
+            on_one = noted, train_in_turn(reference, settings, in_turn, state, iterations, device, _settle, note)
         return list(_compared(runtime.net.graph, on_ranks, on_one)), world
 
 

@@ -54,6 +54,25 @@ class AgwuSpec:
     fetch: int = SCHEMA
     ranks: int = SCHEMA
     worker_exchange: int = SCHEMA
+    local_updates: int = SCHEMA
+    staleness: int = SCHEMA
+    staleness_limit: int = SCHEMA
+    compensation: float = SCHEMA
+
+
+@dataclass(frozen=True)
+@spec_of(pb.OuterParameter)
+class OuterSpec:
+    """The step between two versions of the global weights, by the change that replicas have made."""
+
+    type: int = SCHEMA
+    lr: float = SCHEMA
+    momentum: float = SCHEMA
+
+    @property
+    def name(self) -> str:
+        """The name of the step; "" if a version is the change itself."""
+        return "" if self.type == pb.OuterParameter.NONE else pb.OuterParameter.Type.Name(self.type)
 
 
 @dataclass(frozen=True)
@@ -211,6 +230,7 @@ class ParallelSpec:
     local_param: LocalSpec = SCHEMA
     transport: int = SCHEMA
     update: int = SCHEMA
+    outer_param: OuterSpec = SCHEMA
 
     @property
     def replica_ranks(self) -> int:
