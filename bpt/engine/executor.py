@@ -88,6 +88,8 @@ class PassExecutor:
         self._handlers: dict[type[InstructionBase], Handler] = {
             do.Forward: self._forward,
             do.Backward: self._backward,
+            do.BackwardInputs: self._backward,
+            do.BackwardWeights: lambda instruction: operator.backward_weights(instruction.segment, instruction.micro),
             **operator.batches.handlers(),
         }
 
@@ -155,7 +157,7 @@ class PassExecutor:
             now.pass_number += 1
             self.operator.begin_pass(now.iteration, now.pass_number, now.loss_scale)
 
-    def _backward(self, instruction: do.Backward) -> None:
+    def _backward(self, instruction: do.Backward | do.BackwardInputs) -> None:
         self.operator.backward(instruction.segment, instruction.micro, self._now.early_now)
         if self._now.debug:
             debug_info.log_backward(self.operator, instruction.segment)

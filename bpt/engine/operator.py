@@ -185,6 +185,12 @@ class Operator:
         """
         self.batches.backward(self._passes[index], micro, update)
 
+    def backward_weights(self, index: int, micro: int | None = None) -> None:
+        """Add the gradients that ``backward`` has left, where it runs in two parts (TwoPartCompute)."""
+        state = self.batches.state_of(micro).segments.pop(index, None)
+        if state is not None:
+            self.compute.backward_weights(self.segments[index], state)
+
     @property
     def can_join(self) -> bool:
         """Whether ``forward_backward`` can run the last segment."""

@@ -100,8 +100,8 @@ class PlainPass:
         segment_state = state.segments.pop(self.segment.index)
         starts = {edge: self._starting_diff(state, edge, top) for edge, top in segment_state.tops.items()}
         diffs = self._compute.backward(self.segment, segment_state, starts, state.weights, update)
-        for edge, diff in diffs.items():
-            state.diffs[edge] = diff
+        state.diffs.update(diffs)
+        state.keep_due(self.segment.index, segment_state)
 
     def forward_backward(self, state: MicroBatchState, update: Update | None) -> None:
         """Run the segment forward and then backward, without a stop in between."""

@@ -72,7 +72,9 @@ class BlockPass:
     def run_back(self, diff: Tensor | None) -> Mapping[int, Tensor]:
         """Return the diff of the bottom, computed from that of the slice's top; empty if the bottom wants none."""
         segment_state = self.state.segments.pop(self.segment.index)
-        return self.compute.backward(self.segment, segment_state, {self.block.top: diff}, self.state.weights)
+        diffs = self.compute.backward(self.segment, segment_state, {self.block.top: diff}, self.state.weights)
+        self.state.keep_due(self.segment.index, segment_state)
+        return diffs
 
     def starting_diff(self) -> Tensor | None:
         """Return the diff that flows into the block's top from behind; ``None`` if nothing does."""

@@ -160,6 +160,8 @@ class PipelineSpec:
     capacity: tuple[float, ...] = SCHEMA
     gabra_param: GabraSpec = SCHEMA
     batch_norm_over: int = SCHEMA
+    recompute: bool = SCHEMA
+    correction: int = SCHEMA
 
 
 @dataclass(frozen=True)
