@@ -20,8 +20,8 @@ class SegmentPass(Protocol):
     """Runs a segment forward and backward on what the batches hold; chosen once for each segment.
 
     A ``PlainPass`` runs all layers of the segment. A ``SplitPass`` runs this rank's slices of split layers, a
-    ``GatheredPass`` runs all micro-batches at a time, a ``StashedPass`` uses the weights of an earlier iteration, and
-    an ``IdlePass`` runs no layers.
+    ``GatheredPass`` runs all micro-batches at a time, a ``RecomputedPass`` runs forward again before backward, a
+    ``StashedPass`` uses the weights of an earlier iteration, and an ``IdlePass`` runs no layers.
 
     Attributes:
         segment: the segment that it runs.

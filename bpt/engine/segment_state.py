@@ -22,11 +22,13 @@ class SegmentState:
         leaves: input edge → detached tensor.
         tops: output edge → tensor with its autograd graph.
         due: what the first part of a backward pass in two leaves for the second part.
+        hidden_states: those that layers had before, by the layer's index, if they will run forward again.
     """
 
     leaves: dict[int, Tensor] = field(default_factory=dict)
     tops: dict[int, Tensor] = field(default_factory=dict)
     due: list[WeightGradients] = field(default_factory=list)
+    hidden_states: Mapping[int, tuple[Tensor, ...]] = field(default_factory=dict)
 
 
 @dataclass

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge, Node
 
 from bpt.engine.differentiate import add_gradients_of, gradients
-from bpt.nn.kernels.backward_part import BackwardPart, backward_part
+from bpt.nn.kernels.backward_part import weights_alone, without_weights
 
 PRODUCTS = frozenset(f"{name}Backward0" for name in ("Convolution", "Addmm", "Mm", "Baddbmm", "Bmm", "Linear")) | {
     "_LinearBackward"
@@ -42,7 +42,7 @@ class WeightGradients(NamedTuple):
 
     def add(self) -> None:
         """Add the gradients to the ``.grad`` of the parameters, and free what the product has saved."""
-        with backward_part(BackwardPart.WEIGHTS):
+        with weights_alone([self.product.node]):
             add_gradients_of(self.product, self.diff, self.weights)
 
 
@@ -56,7 +56,7 @@ def run_first_part(
     """
     products, others = _parameters_of(tops, leaves)
     wanted: list[Tensor | GradientEdge] = [*leaves, *others, *(product for product, _ in products)]
-    with backward_part(BackwardPart.INPUTS):
+    with without_weights({product.node for product, _ in products}):
         found = gradients(tops, diffs, wanted, keep_graph=bool(products)) if wanted else ()
     for value, gradient in zip(others, found[len(leaves) :], strict=False):
         if gradient is not None:

@@ -6,38 +6,39 @@ are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from enum import Enum
+from typing import Any
 
 from torch.autograd.function import FunctionCtx
 
-
-class BackwardPart(Enum):
-    """A part of a backward pass."""
-
-    BOTH = 0
-    INPUTS = 1
-    WEIGHTS = 2
-
-
-_part = ContextVar("part", default=BackwardPart.BOTH)
+_waiting: ContextVar[Collection[Any]] = ContextVar("waiting", default=())
+_due: ContextVar[Collection[Any]] = ContextVar("due", default=())
 
 
 @contextmanager
-def backward_part(part: BackwardPart) -> Iterator[None]:
-    """Let functions compute only the gradients of a part in the scope, in this thread: on a CPU, autograd's own."""
-    token = _part.set(part)
+def without_weights(nodes: Collection[Any]) -> Iterator[None]:
+    """Let these nodes of autograd leave out the gradients of weights in the scope, and in this thread alone."""
+    yield from _set(_waiting, nodes)
+
+
+@contextmanager
+def weights_alone(nodes: Collection[Any]) -> Iterator[None]:
+    """Let these nodes of autograd compute the gradients of weights alone in the scope, and in this thread alone."""
+    yield from _set(_due, nodes)
+
+
+def _set(variable: ContextVar[Collection[Any]], nodes: Collection[Any]) -> Iterator[None]:
+    token = variable.set(nodes)
     try:
         yield
     finally:
-        _part.reset(token)
+        variable.reset(token)
 
 
 def wanted_gradients(ctx: FunctionCtx) -> tuple[bool, ...]:
-    """Return for each argument of a function, of which the first is a blob and others are weights, if it wants one."""
-    part = _part.get()
+    """Return which arguments of a function want a gradient now; the first one is a blob, the others are weights."""
     wants_x, *wants = ctx.needs_input_grad  # type: ignore[attr-defined]
-    of_weights = part is not BackwardPart.INPUTS
-    return wants_x and part is not BackwardPart.WEIGHTS, *(each and of_weights for each in wants)
+    leaves_out = ctx in _waiting.get()
+    return wants_x and ctx not in _due.get(), *(each and not leaves_out for each in wants)

@@ -136,6 +136,7 @@ class Parallel(Closeable):
             splits=splits,
             gathers=gathered(net.graph, self.staging),
             delay=delay,
+            recomputes=training and stage is not None and self.param.pipeline_param.recompute,
         )
 
     def _collectives(self, net: Net, device: torch.device) -> MpiFcOperator | None:
