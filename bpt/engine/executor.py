@@ -31,11 +31,13 @@ class Applied(NamedTuple):
         batch: the number of the batch that they are of.
         iteration: of the solver in which it began.
         layers: whose they are; ``None``: of all.
+        late: the number of updates since the batch began.
     """
 
     batch: int
     iteration: int
     layers: frozenset[int] | None
+    late: int = 0
 
 
 @dataclass
@@ -257,7 +259,10 @@ class Executor(PassExecutor):
         """Return the gradients that the update at the end of the last iteration applies."""
         batches = self._batches
         found = self._scheduler().applied(batches.batch, batches.first)
-        return [Applied(batch, batches.iteration_of(batch), self._layers(segments)) for batch, segments in found]
+        return [
+            Applied(batch, batches.iteration_of(batch), self._layers(segments), batches.batch - batch)
+            for batch, segments in found
+        ]
 
     def _layers(self, segments: Sequence[int] | None) -> frozenset[int] | None:
         if segments is None:

@@ -222,6 +222,11 @@ class ParallelSpec:
         return self.num_stages > 1 and self.pipeline_param.schedule == _Pipeline.DELAYED
 
     @property
+    def corrects_delays(self) -> bool:
+        """Whether updates correct gradients of earlier iterations."""
+        return self.is_delayed and self.pipeline_param.correction == _Pipeline.NESTEROV
+
+    @property
     def node_ranks(self) -> int:
         """The number of ranks of a computing node of the outer layer."""
         return self.agwu_param.ranks or self.replica_ranks

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from bpt.base.violation import PARALLEL, IgnoredSetting, Violation, check_range
 from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine.optim.rules import UPDATE_RULES
 from bpt.nn.layers import LAYERS
 
 if TYPE_CHECKING:
@@ -81,6 +82,16 @@ def _delayed(plan: RunPlan) -> Iterator[Violation]:
     if parallel.exchange == pb.ParallelParameter.CGDP and not parallel.cgdp_param.chunk_size:
         why = "has batches under way when a search for chunks would cut the net anew"
         yield refused(why, "set cgdp_param { chunk_size }", PARALLEL, "cgdp_param")
+    if parallel.corrects_delays:
+        field = (PARALLEL, PARAM, "correction")
+        if not UPDATE_RULES[optim.type].corrects_delays:
+            why = (
+                f'correction: NESTEROV looks ahead along the momentum of SGD, and type: "{optim.type}" has another rule'
+            )
+            yield Violation(field, why, 'set type: "SGD" or "Nesterov"')
+        if parallel.exchange == pb.ParallelParameter.ASGD:
+            why = "correction: NESTEROV is for updates of a stage, and with exchange: ASGD the server updates"
+            yield Violation(field, why, "leave correction out")
     if parallel.exchange == pb.ParallelParameter.TREE:
         yield refused("goes with exchange: ALLREDUCE, RING or CGDP, not TREE", "", PARALLEL, "exchange")
 
@@ -115,6 +126,8 @@ def ignored_settings(plan: RunPlan) -> Iterator[IgnoredSetting]:
         yield IgnoredSetting(
             (PARALLEL, PARAM, "micro_batches"), "with schedule: DELAYED, which does not divide batches"
         )
+    if param.schedule != _Pipeline.DELAYED and param.correction != _Pipeline.NONE:
+        yield IgnoredSetting((PARALLEL, PARAM, "correction"), "without schedule: DELAYED: no gradient is late")
     if name in ("BLOCK", "MANUAL"):
         for field in ("partitions", "objective"):
             if plan.given(PARALLEL, PARAM, field):

@@ -8,7 +8,7 @@ import pytest
 
 from bpt.base.errors import PrototxtError
 from bpt.parallel.pipeline.pipeline_rules import violations_of_net
-from bpt.train.rules.violations import ignored_settings
+from bpt.train.rules.violations import ignored_settings, violations
 from tests.support.golden_cases import graph_of
 from tests.support.rule_checks import check, solver
 from tests.support.small_solver import NET
@@ -111,6 +111,10 @@ def test_what_can_be_run_passes(more: str, tmp_path: Path) -> None:
             f"parallel_param {{ {STAGES} pipeline_param {{ schedule: ZERO_BUBBLE }} inner_param {{ §engine: AUTO }} }}",
             "inner_param: engine: AUTO computes the gradients of a layer's inputs and weights in one DAG",
         ),
+        (
+            f"type: 'Adam' parallel_param {{ {STAGES} pipeline_param {{ schedule: DELAYED §correction: NESTEROV }} }}",
+            "pipeline_param: correction: NESTEROV looks ahead along the momentum of SGD",
+        ),
         ("parallel_param { §num_stages: 0 }", "parallel_param: num_stages is 0; it must be at least 1"),
     ],
 )
@@ -127,6 +131,8 @@ def test_what_is_refused(more: str, message: str, tmp_path: Path) -> None:
         ("num_stages: 2 pipeline_param { allocator: GABRA partitions: 3 gabra_param { seed: 1 } }", "", []),
         ("num_stages: 2 pipeline_param { allocator: MANUAL }", "stage: 1", []),
         ("num_stages: 2 pipeline_param { schedule: DELAYED micro_batches: 8 }", "", ["micro_batches"]),
+        ("num_stages: 2 pipeline_param { schedule: DELAYED correction: NESTEROV }", "", []),
+        ("num_stages: 2 pipeline_param { correction: NESTEROV }", "", ["correction"]),
         ("num_stages: 2 pipeline_param { partition_by: CONV_BLOCKS }", "", []),
         ("num_stages: 2 pipeline_param { allocator: MANUAL partition_by: CONV_BLOCKS }", "stage: 1", ["partition_by"]),
         (
@@ -154,3 +160,9 @@ def test_a_layer_that_cannot_run_forward_again(tmp_path: Path) -> None:
     (found,) = violations_of_net(plan, graph_of(writes))
     assert (found.layer, found.field[-1]) == ("out", "recompute")
     assert not list(violations_of_net(solver_of(f"parallel_param {{ {STAGES} }}"), graph_of(writes)))
+
+
+def test_a_server_that_updates_corrects_nothing() -> None:
+    inside = "schedule: DELAYED correction: NESTEROV"
+    plan = solver_of(f"parallel_param {{ {STAGES} exchange: ASGD pipeline_param {{ {inside} }} }}")
+    assert [found.field[-1] for found in violations(plan) if found.field[1:2] == ("pipeline_param",)] == ["correction"]
