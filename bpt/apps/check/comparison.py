@@ -141,7 +141,7 @@ def compare(
     summed = min(local.start_iter, iterations) if in_turn else iterations
     with bind(reference, None, None, TrainOptions(device, batch_factor=replicas, staging=staging)) as runtime:
         if delays:
-            DelayedUpdates(runtime, delays)
+            DelayedUpdates(runtime, delays, plan.parallel_param.corrects_delays)
         on_one = noted, _train(runtime, summed, noted, delays)
         if in_turn and summed < iterations:
             state, note = runtime.state().copy() if summed else None, partial(_note, noted)

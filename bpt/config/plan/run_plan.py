@@ -181,6 +181,8 @@ class PipelineSpec:
     capacity: tuple[float, ...] = SCHEMA
     gabra_param: GabraSpec = SCHEMA
     batch_norm_over: int = SCHEMA
+    recompute: bool = SCHEMA
+    correction: int = SCHEMA
 
 
 @dataclass(frozen=True)
@@ -246,6 +248,11 @@ class ParallelSpec:
     def divides_update(self) -> bool:
         """Whether each rank updates a slice of the parameters that it holds."""
         return self.update != _Parallel.REPLICATED
+
+    @property
+    def corrects_delays(self) -> bool:
+        """Whether updates correct gradients of earlier iterations."""
+        return self.is_delayed and self.pipeline_param.correction == _Pipeline.NESTEROV
 
     @property
     def node_ranks(self) -> int:

@@ -1151,7 +1151,7 @@ class FcParameter(_message.Message):
     def __init__(self, scheme: _Optional[_Union[FcParameter.Scheme, str]] = ..., pieces: _Optional[int] = ...) -> None: ...
 
 class PipelineParameter(_message.Message):
-    __slots__ = ("allocator", "schedule", "micro_batches", "objective", "devices", "costs", "partitions", "gabra_param", "partition_by", "capacity", "batch_norm_over")
+    __slots__ = ("allocator", "schedule", "micro_batches", "objective", "devices", "costs", "partitions", "gabra_param", "partition_by", "capacity", "batch_norm_over", "recompute", "correction")
     class Allocator(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         BLOCK: _ClassVar[PipelineParameter.Allocator]
@@ -1168,10 +1168,12 @@ class PipelineParameter(_message.Message):
         SEQUENTIAL: _ClassVar[PipelineParameter.Schedule]
         ONE_F_ONE_B: _ClassVar[PipelineParameter.Schedule]
         DELAYED: _ClassVar[PipelineParameter.Schedule]
+        ZERO_BUBBLE: _ClassVar[PipelineParameter.Schedule]
     GPIPE: PipelineParameter.Schedule
     SEQUENTIAL: PipelineParameter.Schedule
     ONE_F_ONE_B: PipelineParameter.Schedule
     DELAYED: PipelineParameter.Schedule
+    ZERO_BUBBLE: PipelineParameter.Schedule
     class Objective(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         STEP_TIME: _ClassVar[PipelineParameter.Objective]
@@ -1184,6 +1186,12 @@ class PipelineParameter(_message.Message):
         CONV_BLOCKS: _ClassVar[PipelineParameter.Unit]
     LAYERS: PipelineParameter.Unit
     CONV_BLOCKS: PipelineParameter.Unit
+    class Correction(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        NONE: _ClassVar[PipelineParameter.Correction]
+        NESTEROV: _ClassVar[PipelineParameter.Correction]
+    NONE: PipelineParameter.Correction
+    NESTEROV: PipelineParameter.Correction
     class BatchNormOver(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         MICRO_BATCH: _ClassVar[PipelineParameter.BatchNormOver]
@@ -1201,6 +1209,8 @@ class PipelineParameter(_message.Message):
     PARTITION_BY_FIELD_NUMBER: _ClassVar[int]
     CAPACITY_FIELD_NUMBER: _ClassVar[int]
     BATCH_NORM_OVER_FIELD_NUMBER: _ClassVar[int]
+    RECOMPUTE_FIELD_NUMBER: _ClassVar[int]
+    CORRECTION_FIELD_NUMBER: _ClassVar[int]
     allocator: PipelineParameter.Allocator
     schedule: PipelineParameter.Schedule
     micro_batches: int
@@ -1212,7 +1222,9 @@ class PipelineParameter(_message.Message):
     partition_by: PipelineParameter.Unit
     capacity: _containers.RepeatedScalarFieldContainer[float]
     batch_norm_over: PipelineParameter.BatchNormOver
-    def __init__(self, allocator: _Optional[_Union[PipelineParameter.Allocator, str]] = ..., schedule: _Optional[_Union[PipelineParameter.Schedule, str]] = ..., micro_batches: _Optional[int] = ..., objective: _Optional[_Union[PipelineParameter.Objective, str]] = ..., devices: _Optional[str] = ..., costs: _Optional[str] = ..., partitions: _Optional[int] = ..., gabra_param: _Optional[_Union[GabraParameter, _Mapping]] = ..., partition_by: _Optional[_Union[PipelineParameter.Unit, str]] = ..., capacity: _Optional[_Iterable[float]] = ..., batch_norm_over: _Optional[_Union[PipelineParameter.BatchNormOver, str]] = ...) -> None: ...
+    recompute: bool
+    correction: PipelineParameter.Correction
+    def __init__(self, allocator: _Optional[_Union[PipelineParameter.Allocator, str]] = ..., schedule: _Optional[_Union[PipelineParameter.Schedule, str]] = ..., micro_batches: _Optional[int] = ..., objective: _Optional[_Union[PipelineParameter.Objective, str]] = ..., devices: _Optional[str] = ..., costs: _Optional[str] = ..., partitions: _Optional[int] = ..., gabra_param: _Optional[_Union[GabraParameter, _Mapping]] = ..., partition_by: _Optional[_Union[PipelineParameter.Unit, str]] = ..., capacity: _Optional[_Iterable[float]] = ..., batch_norm_over: _Optional[_Union[PipelineParameter.BatchNormOver, str]] = ..., recompute: _Optional[bool] = ..., correction: _Optional[_Union[PipelineParameter.Correction, str]] = ...) -> None: ...
 
 class GabraParameter(_message.Message):
     __slots__ = ("population", "generations", "crossover", "seed")

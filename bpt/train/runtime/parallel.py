@@ -10,7 +10,7 @@ import torch
 from bpt.base.signals import SignalActions
 from bpt.config.plan.run_plan import ParallelSpec
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.engine.compute import LibraryCompute
+from bpt.engine.compute import LibraryCompute, TwoPartCompute
 from bpt.engine.delayed_status import DelayedStatus
 from bpt.engine.graphed_compute import GraphedCompute
 from bpt.engine.operator import MakeCompute, Operator
@@ -117,6 +117,8 @@ class Parallel(Closeable):
             from bpt.parallel.task_dag import TaskDagCompute  # noqa: PLC0415
 
             compute = partial(TaskDagCompute, threads=inner.num_threads)
+        elif training and self.staging and self.staging.rule == pb.PipelineParameter.ZERO_BUBBLE:
+            compute = TwoPartCompute
         stage, delay = None, None
         splits: tuple[int, ...] = (1,)
         if self.staging:
@@ -137,6 +139,7 @@ class Parallel(Closeable):
             splits=splits,
             gathers=gathered(net.graph, self.staging),
             delay=delay,
+            recomputes=training and stage is not None and self.param.pipeline_param.recompute,
         )
 
     def _collectives(self, net: Net, device: torch.device) -> MpiFcOperator | None:
