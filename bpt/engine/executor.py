@@ -31,11 +31,13 @@ class Applied(NamedTuple):
         batch: the number of the batch that they are of.
         iteration: of the solver in which it began.
         layers: whose they are; ``None``: of all.
+        late: the number of updates since the batch began.
     """
 
     batch: int
     iteration: int
     layers: frozenset[int] | None
+    late: int = 0
 
 
 @dataclass
@@ -88,6 +90,8 @@ class PassExecutor:
         self._handlers: dict[type[InstructionBase], Handler] = {
             do.Forward: self._forward,
             do.Backward: self._backward,
+            do.BackwardInputs: self._backward,
+            do.BackwardWeights: lambda instruction: operator.backward_weights(instruction.segment, instruction.micro),
             **operator.batches.handlers(),
         }
 
@@ -155,7 +159,7 @@ class PassExecutor:
             now.pass_number += 1
             self.operator.begin_pass(now.iteration, now.pass_number, now.loss_scale)
 
-    def _backward(self, instruction: do.Backward) -> None:
+    def _backward(self, instruction: do.Backward | do.BackwardInputs) -> None:
         self.operator.backward(instruction.segment, instruction.micro, self._now.early_now)
         if self._now.debug:
             debug_info.log_backward(self.operator, instruction.segment)
@@ -260,7 +264,10 @@ class Executor(PassExecutor):
         """Return the gradients that the update at the end of the last iteration applies."""
         batches = self._batches
         found = self._scheduler().applied(batches.batch, batches.first)
-        return [Applied(batch, batches.iteration_of(batch), self._layers(segments)) for batch, segments in found]
+        return [
+            Applied(batch, batches.iteration_of(batch), self._layers(segments), batches.batch - batch)
+            for batch, segments in found
+        ]
 
     def _layers(self, segments: Sequence[int] | None) -> frozenset[int] | None:
         if segments is None:

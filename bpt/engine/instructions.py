@@ -101,6 +101,25 @@ class Backward(InstructionBase, letter="B", phase="backward", number="segment"):
 
 
 @dataclass(frozen=True)
+class BackwardInputs(InstructionBase, letter="I", phase="backward", number="segment"):
+    """Run the first part of a backward pass in two: the diffs of the segment's inputs (Qi et al. 2024: B).
+
+    Gradients of parameters that follow from a matrix product are left to ``BackwardWeights``.
+    """
+
+    segment: int
+    micro: int | None = None
+
+
+@dataclass(frozen=True)
+class BackwardWeights(InstructionBase, letter="V", phase="backward", number="segment"):
+    """Run the second part of a backward pass in two: the gradients that the first part has left (Qi et al. 2024: W)."""
+
+    segment: int
+    micro: int | None = None
+
+
+@dataclass(frozen=True)
 class ForwardBackward(InstructionBase, letter="P", phase="backward", number="segment"):
     """Run segment ``segment`` forward and backward, where nothing has to happen in between.
 
@@ -151,6 +170,17 @@ class ReleaseBatch(InstructionBase, letter="T", phase="pipeline"):
 
 
 @dataclass(frozen=True)
+class ExchangePiece(InstructionBase, letter="Y", phase="exchange", number="segment"):
+    """Exchange the blobs of a piece of the batch, of a split segment, while the segment runs on another piece.
+
+    The communication thread executes it within a ``Forward`` or, with ``diff``, within a ``Backward``.
+    """
+
+    segment: int
+    diff: bool = False
+
+
+@dataclass(frozen=True)
 class ExchangeGradients(InstructionBase, letter="X", phase="exchange", number="segment"):
     """Start to sum the finished gradients of segment ``segment`` over the ranks that hold its parameters."""
 
@@ -183,6 +213,8 @@ Instruction = (
     | LoadBatch
     | Forward
     | Backward
+    | BackwardInputs
+    | BackwardWeights
     | ForwardBackward
     | Send
     | Recv

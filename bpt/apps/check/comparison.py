@@ -141,11 +141,12 @@ def compare(
     summed = min(local.start_iter, iterations) if in_turn else iterations
     with bind(reference, None, None, TrainOptions(device, batch_factor=replicas, staging=staging)) as runtime:
         if delays:
-            DelayedUpdates(runtime, delays)
+            DelayedUpdates(runtime, delays, plan.parallel_param.corrects_delays)
         on_one = noted, _train(runtime, summed, noted, delays)
         if in_turn and summed < iterations:
             state, note = runtime.state().copy() if summed else None, partial(_note, noted)
-            on_one = noted, train_in_turn(reference, local, in_turn, state, iterations, device, _settle, note)
+            settings = plan.parallel_param
+            on_one = noted, train_in_turn(reference, settings, in_turn, state, iterations, device, _settle, note)
         return list(_compared(runtime.net.graph, on_ranks, on_one)), world
 
 

@@ -51,7 +51,7 @@ def peak_memory(arrangement: Arrangement, played: Sequence[PlayedStage]) -> Floa
         blobs = np.zeros(samples.shape)
         for layer in layers:
             # Without stages, a pass ends before the next one begins.
-            alive = each.peaks.get(layer.segment, 1) if a.staging else 1
+            alive = each.peaks.get(layer.segment, 1) if a.staging and not a.holds_one else 1
             blobs += alive * layer.blobs * samples
         # The peak is at the end of forward or at a layer of backward, when later layers have gradients and no blobs.
         most, come, gone = np.full(samples.shape, gradients if adds_up else 0.0), 0.0, np.zeros(samples.shape)

@@ -42,19 +42,17 @@ class CommThread:
         self._last: Mark | None = None  # the mark of the last submitted work
         self._stop: Callable[[], object] = lambda: None
 
-    def submit(self, work: Work, what: Action, message: str = "") -> Mark | None:
-        """Do ``work`` when all earlier work is done; its calls belong to ``what`` (EventBus).
-
-        Returns:
-            The mark that is reached when the work is done; ``None``: it is done.
-        """
+    def submit(self, work: Work, what: Action, message: str = "") -> Mark:
+        """Do ``work`` when all earlier work is done; its calls belong to ``what`` (EventBus). Return its mark."""
         if not self._concurrent:
             start = time.perf_counter()
             try:
                 _do_part(self.comm.events, work, what, message)
             finally:
                 self.exposed += time.perf_counter() - start
-            return None
+            mark = Mark()
+            mark.reach()
+            return mark
         if self._thread is None:
             self._thread = WorkerThread("comm_thread")
             # Also ends the thread when this is forgotten, or the program ends.
@@ -64,7 +62,7 @@ class CommThread:
         return self._last
 
     def wait(self, mark: Mark | None = None) -> None:
-        """Return when all submitted work is done, or the work that reaches ``mark``.
+        """Return when all submitted work is done, or the work of ``mark``.
 
         Raises:
             Exception: the error of the work; work that was submitted after it was dropped.

@@ -118,6 +118,7 @@ def violations_of_net(
         found += divisible_batches.violations_in_training(plan, graph, replicas) if trains else []
         for test in tests if trains else (graph, *tests):
             found += divisible_batches.violations_in_test(plan, test, replicas)
+    found += pipeline_rules.violations_of_net(plan, graph) if trains else []
     for net in (graph, *tests):
         found += divisible_batches.violations_on_stages(plan, net)
     for test in tests if trains else ():

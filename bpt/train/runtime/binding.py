@@ -19,6 +19,7 @@ from bpt.engine.optim.weight_slices import WeightSlices
 from bpt.graph.layer_graph import LayerGraph
 from bpt.nn.layers.prefetching import PrefetchingDataLayer
 from bpt.nn.net_graph import build_graph_of
+from bpt.parallel.balance.balance_rules import is_by_iteration
 from bpt.parallel.balance.dynamic import Dynamic
 from bpt.parallel.balance.dynamic_balancer import DynamicLoadBalancer
 from bpt.parallel.balance.load_balance import division_of
@@ -237,7 +238,9 @@ def _made_tuner(
     balancer = None
     if parallel.batches.samples.size > 1 and isinstance(parallel.batches.balance, Dynamic):
         division = division_of(plan, nets.net.graph, parallel.grid, parallel.staging)
-        balancer = DynamicLoadBalancer(parallel.batches, nets.by_name, division, device)
+        segments = (lambda: len(operators[0].segments)) if is_by_iteration(plan) else None
+        passes = max(plan.optim.iter_size, 1)
+        balancer = DynamicLoadBalancer(parallel.batches, nets.by_name, division, device, segments, passes)
     return Autotuner(engines, chunks, device, balancer)
 
 

@@ -137,7 +137,8 @@ class Updater:
         for before in self.before_update:
             before(float(loss))
         for each, members in found if finite else ():
-            self.rule.update(self.rates(each.iteration), each.iteration, members)
+            late = each.late if self._parallel.param.corrects_delays else None
+            self.rule.update(self.rates(each.iteration), each.iteration, members, late)
         self.rule.average(iteration + 1)
 
     def _parameters_of(self, layers: Set[int] | None) -> list[int]:
