@@ -27,9 +27,7 @@ def digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 CALIBRATION = Calibration(
-    1_000_000,
-    (Node("a", 1000.0, 0.1, 2000.0, 0.001, 0.009), Node("b", 500.0, 0.0, None, 0.001, 0.011)),
-    merge=0.002,
+    1_000_000, (Node("a", 1000.0, 0.1, 2000.0, 0.001, 0.009), Node("b", 500.0, 0.0, None, 0.001, 0.011)), merge=0.002
 )
 
 

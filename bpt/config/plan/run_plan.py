@@ -86,6 +86,7 @@ class BalanceSpec:
     normalizer: int = SCHEMA
     finish: int = SCHEMA
     migrate: bool = SCHEMA
+    by: int = SCHEMA
 
 
 @dataclass(frozen=True)
@@ -150,6 +151,7 @@ class FcSpec:
     """The exchange of activations among ranks that share a fully connected layer."""
 
     scheme: int = SCHEMA
+    pieces: int = SCHEMA
 
 
 @dataclass(frozen=True)
@@ -179,6 +181,8 @@ class PipelineSpec:
     capacity: tuple[float, ...] = SCHEMA
     gabra_param: GabraSpec = SCHEMA
     batch_norm_over: int = SCHEMA
+    recompute: bool = SCHEMA
+    correction: int = SCHEMA
 
 
 @dataclass(frozen=True)
@@ -227,6 +231,7 @@ class ParallelSpec:
     compression_param: CompressionSpec = SCHEMA
     local_param: LocalSpec = SCHEMA
     transport: int = SCHEMA
+    update: int = SCHEMA
     outer_param: OuterSpec = SCHEMA
 
     @property
@@ -238,6 +243,16 @@ class ParallelSpec:
     def is_delayed(self) -> bool:
         """Whether gradients belong to earlier iterations, so that losses and weights differ from one process's."""
         return self.num_stages > 1 and self.pipeline_param.schedule == _Pipeline.DELAYED
+
+    @property
+    def divides_update(self) -> bool:
+        """Whether each rank updates a slice of the parameters that it holds."""
+        return self.update != _Parallel.REPLICATED
+
+    @property
+    def corrects_delays(self) -> bool:
+        """Whether updates correct gradients of earlier iterations."""
+        return self.is_delayed and self.pipeline_param.correction == _Pipeline.NESTEROV
 
     @property
     def node_ranks(self) -> int:

@@ -56,7 +56,7 @@ class Local(Allreduce):
     over iterations (EMA, SWA) is averaged in any case: it is then that of the averaged weights.
 
     Between two averages ranks hold different weights. ``whole`` lets all of them have the averages for a while, to be
-    tested and written, and ``state`` is then, too, what this rank goes on with.
+    tested and written, and ``state`` is then, too, what this rank continues with.
     """
 
     _own_values: dict[str, Tensor] | None = None

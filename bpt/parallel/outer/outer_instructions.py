@@ -30,7 +30,7 @@ class SubmissionReport:
         iterations: of training since its last order.
         samples: that it trained since then.
         seconds: that it computed since then.
-        waited: seconds from its last submission until it could go on.
+        waited: seconds from its last submission until it could continue.
         accuracy: Q, of these samples; 1 if the net does not classify or Q is not to count.
         loss: mean over these iterations; NaN if there were none.
     """

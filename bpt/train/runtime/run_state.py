@@ -135,3 +135,4 @@ class RunState:
             return
         for net in self.nets.by_name.values():
             self.parallel.parameters.agree(net, everything=True)
+        self.exchange.slices.read()
