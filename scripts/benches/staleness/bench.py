@@ -98,7 +98,7 @@ def run(arguments: argparse.Namespace) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         call(ROOT / "scripts" / "make_digits.py", str(ROOT / "data" / "digits"))
         for spread in arguments.spreads:
-            print(*table(named(spread), measured(arguments, folder, spread)), sep="\\n", flush=True)
+            print(*table(named(spread), measured(arguments, folder, spread)), sep="\n", flush=True)
     except (BptError, JobError) as error:
         sys.exit(f"error: {error}")
     print(f"All runs: {folder}")
