@@ -12,6 +12,7 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from bpt.base.errors import FileError
 from bpt.base.user_files import JsonValue, read_json, write_json
+from bpt.config.plan.replica_layout import ReplicaLayout
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.fields import without
 from bpt.graph.layer_graph import LayerGraph, LayerNode
@@ -184,14 +185,14 @@ def static_from(profile: Profile, division: Division | None = None, now: SpeedFa
         division: how the run divides its net; by default each rank has all of it.
         now: the facts of the run. If it has other threads, times are assumed to be in inverse proportion to them.
     """
-    division = division or Division(len(profile.speeds))
+    division = division or Division(ReplicaLayout.regular(len(profile.speeds)))
     ranks = profile.facts.ranks
     functions = [
         speed.function.scaled(1.0 if rank.on_gpu else rank.threads / today.threads)
         for speed, rank, today in zip(profile.speeds, ranks, (now or profile.facts).ranks, strict=True)
     ]
     names = [name_of(each, [ranks[rank].host for rank in each]) for each in division.share_ranks]
-    return Static(division.functions(functions), names, division.group, sum(division.split))
+    return Static(division.functions(functions), names, division.group, division.split_part)
 
 
 def name_of(ranks: Sequence[int], hosts: Sequence[str]) -> str:

@@ -76,7 +76,7 @@ class Parallel(Closeable):
         self.grid = grid
         self.staging = staging
         self.batches = BatchSharing(param, grid, balance, batch_factor, staging, keeps_batches, replica_share)
-        self.parameters = ParameterSync(grid, self.batches)
+        self.parameters = ParameterSync(grid, self.batches, staging)
         self.comm_thread = CommThread(grid.world)
         self._links = StageLinks(grid.across_stages.Dup()) if staging else None
 
@@ -193,6 +193,7 @@ class Parallel(Closeable):
             self._links.close(failed)
         if not failed:
             self.parameters.close()
+            self.batches.close()
             self.grid.Free()
 
     @cached_property
@@ -207,6 +208,6 @@ class Parallel(Closeable):
         names.append(f"balance {pb.ParallelParameter.Balance.Name(self.param.balance)}")
         if self.grid.shards > 1:
             names.append(f"model-parallel layers {pb.FcParameter.Scheme.Name(self.param.fc_param.scheme)}")
-        if self.staging:
+        if self.staging and not self.staging.of_kinds:  # unlike replicas differ in this, too
             names.append(str(self.staging))
         return f"{self.grid}; {', '.join(names)}"

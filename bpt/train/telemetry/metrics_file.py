@@ -60,7 +60,7 @@ class MetricsFile:
             snapshot_prefix=plan.snapshot_prefix,
             ranks=grid.world.size,
             replicas=grid.replicas,
-            stages=grid.stages,
+            stages=grid.layout.depth,
             shards=grid.shards,
             random_seed=runtime.seed,
         )
