@@ -70,7 +70,7 @@ def check_cartesian(comm: Communicator) -> None:
 
 
 def check_grid(comm: Communicator) -> None:
-    grid = ProcessGrid.regular(comm, shards=2) if comm.size % 2 == 0 else ProcessGrid.make(comm)
+    grid = ProcessGrid.regular(comm, shards=2) if comm.size % 2 == 0 else ProcessGrid.regular(comm)
     shards = 2 if comm.size % 2 == 0 else 1
     assert (grid.replicas, grid.stages, grid.shards) == (comm.size // shards, 1, shards)
     assert (grid.replica, grid.stage, grid.shard) == (comm.rank // shards, 0, comm.rank % shards)
