@@ -26,6 +26,7 @@ def unlike(schedule: str, micro_batches: int, more: str = "", beside: str = "") 
     return f"replica {{ }} replica {{ num_stages: 2 }} pipeline_param {{ {inside} }} {beside}"
 
 
+RECOMPUTE = "recompute: true "
 TASKS = "inner_param { engine: TASK_DAG num_threads: 2 } "
 
 ROWS: dict[int, list[Row]] = {
@@ -36,6 +37,8 @@ ROWS: dict[int, list[Row]] = {
         ("googlenet", 5, SGD, pipeline(2, "GPIPE", 2)),
         ("resnet20", 6, SGD, pipeline(2, "SEQUENTIAL", 1, beside=SYNC)),
         ("resnet20", 6, SGD, pipeline(2, "GPIPE", 2)),
+        ("lenet", 10, SGD, pipeline(2, "ZERO_BUBBLE", 4)),
+        ("resnet20", 6, SGD, pipeline(2, "ONE_F_ONE_B", 3, RECOMPUTE)),
     ],
     3: [
         ("lenet", 10, SGD, pipeline(3, "SEQUENTIAL", 2)),
@@ -53,6 +56,7 @@ ROWS: dict[int, list[Row]] = {
         ("lenet", 10, SGD, pipeline(2, "ONE_F_ONE_B", 3, beside=CGDP.format(1))),
         ("lenet", 1, SGD, pipeline(2, "GPIPE", 2)),  # a replica without samples
         ("googlenet", 4, SGD, pipeline(4, "GPIPE", 2)),
+        ("googlenet", 4, SGD, pipeline(4, "ZERO_BUBBLE", 4, RECOMPUTE)),
         ("googlenet", 4, SGD, pipeline(2, "GPIPE", 2, "allocator: GABRA partitions: 9 ")),
         ("resnet20", 8, SGD, pipeline(2, "GPIPE", 2)),
         ("resnet20", 6, SGD, pipeline(2, "SEQUENTIAL", 1, beside=SYNC)),

@@ -42,8 +42,8 @@ class Arrangement:
     A data-parallel rank has samples of its own. Under PEER every shard is a data-parallel rank, under MASTER_SLAVE only
     the master is one.
 
-    If replicas have different numbers of stages, ``kinds`` has an Arrangement for each kind of them. Its arrays of ranks,
-    of shares and of stages are those of its replicas. Otherwise the only kind is the arrangement itself.
+    If replicas have different numbers of stages, ``kinds`` has an Arrangement for each kind of them. Its arrays of
+    ranks, of shares and of stages are those of its replicas. Otherwise the only kind is the arrangement itself.
 
     Attributes:
         plan: the plan to arrange.
@@ -52,6 +52,7 @@ class Arrangement:
         stagings: the stage of each layer, for each kind of replica; empty: there is one stage.
         kind: the number of this kind of replica.
         parent: the arrangement of all kinds; ``None``: this one.
+        given_shares: samples of each data-parallel rank; by default the plan's balance divides them.
     """
 
     plan: RunPlan
@@ -60,6 +61,7 @@ class Arrangement:
     stagings: tuple[Staging, ...] = ()
     kind: int = 0
     parent: Arrangement | None = field(default=None, repr=False)
+    given_shares: tuple[int, ...] = ()
 
     @cached_property
     def kinds(self) -> tuple[Arrangement, ...]:
@@ -140,6 +142,18 @@ class Arrangement:
         return self.costs.batch * (self.layout.replicas if multiplies else 1)
 
     @property
+    def recomputes(self) -> bool:
+        """Whether micro-batches run forward again before they run backward."""
+        return self.stages > 1 and self.plan.parallel_param.pipeline_param.recompute
+
+    @property
+    def holds_one(self) -> bool:
+        """Whether a stage holds the activations of one micro-batch, and only the inputs of others."""
+        if self.staging is None or self.staging.gathers or self.staging.rule == pb.PipelineParameter.ZERO_BUBBLE:
+            return False
+        return self.recomputes
+
+    @property
     def micro_batches(self) -> int:
         """The number of micro-batches of a share."""
         return self.staging.micro_batches if self.staging else 1
@@ -147,6 +161,8 @@ class Arrangement:
     @cached_property
     def all_shares(self) -> Ints:
         """(all shares,) the samples of a pass of each data-parallel rank, of all kinds of replicas."""
+        if self.given_shares:
+            return np.array(self.given_shares)
         number, balance = sum(kind.data_ranks.shape[1] for kind in self.kinds), self.plan.parallel_param.balance
         if balance == pb.ParallelParameter.UNIFORM or number == 1:
             return np.array([stop - start for start, stop in slice_bounds(self.batch, number)])
@@ -160,7 +176,7 @@ class Arrangement:
         if balance == pb.ParallelParameter.STATIC:
             return np.array([share.count for share in Static(functions).shares(self.batch, number)])
         counts = _divide_by_speed(per_sample, self.batch) if not fixed.any() else fastest(functions, self.batch)
-        return _ensure_one_each(np.asarray(counts))
+        return ensure_one_each(np.asarray(counts))
 
     @cached_property
     def share_numbers(self) -> Ints:
@@ -278,7 +294,7 @@ def _divide_by_speed(per_sample: Floats, total: int) -> Ints:
     return counts
 
 
-def _ensure_one_each(counts: Ints) -> Ints:
+def ensure_one_each(counts: Ints) -> Ints:
     """Give each share at least one sample, if there are enough, as DYNAMIC does."""
     if counts.sum() >= len(counts):
         for idle in np.flatnonzero(counts == 0):

@@ -28,6 +28,7 @@ class ExchangeCosts:
 
     Attributes:
         is_averaging: whether replicas update by themselves and average their weights (LOCAL).
+        divides: whether ranks divide the update, so that weights are gathered before each iteration.
     """
 
     def __init__(self, arrangement: Arrangement, links: RankLinks) -> None:
@@ -36,6 +37,7 @@ class ExchangeCosts:
         self._everywhere = arrangement.codes_on_hosts
         self._groups: dict[Holders, tuple[Group, Group]] = {}
         self.is_averaging = self._exchange == _Exchange.LOCAL and arrangement.layout.replicas > 1
+        self.divides = arrangement.plan.parallel_param.divides_update and arrangement.size > 1
 
     def holders(self, segment: int) -> Holders:
         """Return the stage that runs a segment, for each kind of replica."""
@@ -57,11 +59,14 @@ class ExchangeCosts:
         return found
 
     def seconds(self, segment: int) -> float:
-        """Return the seconds of the exchange of a segment."""
+        """Return the seconds of the exchange of a segment; with a divided update, of its sum or of its gather."""
         own = self._a.gradients.get(segment)
         if own is None:
             return 0.0
         whole, slices = self._groups_of(segment)
+        if self.divides:
+            of_whole = whole.half(self._exchange, own.whole, own.messages)
+            return of_whole + slices.half(self._exchange, own.slices, own.slice_messages)
         if self.is_averaging:
             averaged = whole.summed(_Exchange.ALLREDUCE, own.whole) + slices.summed(_Exchange.ALLREDUCE, own.slices)
             within = self._within(segment).summed(_Exchange.ALLREDUCE, own.whole, own.messages)
@@ -77,9 +82,8 @@ class ExchangeCosts:
             return 0.0
         of_groups = zip(self._groups_of(segment), (own.whole, own.slices), strict=True)
         coded = sum(nbytes for group, nbytes in of_groups if group.hosts > 1 or (self._everywhere and group.size > 1))
-        return (
-            float(a.speeds.coding[self._ranks_of(self.holders(segment))].max()) * coded / a.plan.precision.wire.itemsize
-        )
+        slowest = float(a.speeds.coding[self._ranks_of(self.holders(segment))].max())
+        return slowest * coded / a.plan.precision.wire.itemsize
 
     @property
     def _tensors_averaged(self) -> float:
@@ -130,8 +134,10 @@ class ExchangeCosts:
                 each = np.array(group.travelling(_Exchange.ALLREDUCE, own.whole))
                 found += each * (whole.size / group.size)
             else:
-                found += whole.travelling(self._exchange, own.whole, own.coded, self._everywhere)
-                of_slices = slices.travelling(self._exchange, own.slices, own.coded_slices, self._everywhere)
+                by_ring = self.divides and self._exchange == _Exchange.ALLREDUCE  # without levels
+                way = _Exchange.RING if by_ring else self._exchange
+                found += whole.travelling(way, own.whole, own.coded, self._everywhere)
+                of_slices = slices.travelling(way, own.slices, own.coded_slices, self._everywhere)
                 found += np.array(of_slices) * a.slices
         return found
 

@@ -33,6 +33,8 @@ from bpt.perf.forecast.exchange_costs import (
     StageExchange,
     StageLane,
 )
+from bpt.perf.forecast.gather_overlap import GatherOverlap
+from bpt.perf.forecast.iteration_shares import with_balanced_shares
 from bpt.perf.forecast.lower_bound import EarliestTimes, lower_bound
 from bpt.perf.forecast.net_costs import NetCosts
 from bpt.perf.forecast.oversubscription import oversubscription
@@ -118,8 +120,8 @@ class Iteration:
     """An iteration of an Arrangement: the lower bound of its time, and its forecast."""
 
     def __init__(self, arrangement: Arrangement) -> None:
-        self._a = arrangement
         self._links = RankLinks(arrangement.cluster)
+        self._a = arrangement = with_balanced_shares(arrangement, self._links)
         self._exchange = ExchangeCosts(arrangement, self._links)
         self._overlap = ExchangeOverlap(arrangement, self._exchange)
         self._kinds = [_KindIteration(kind, self._links) for kind in arrangement.kinds]
@@ -134,7 +136,7 @@ class Iteration:
         found = [kind.lower_bound for kind in self._kinds]
         exchanges = self._overlap.play(
             [
-                StageLane(kind.a, stage, ready, issued)
+                StageLane(kind.a, stage, ready + self._own_updates, self._after_updates(issued))
                 for kind, times in zip(self._kinds, found, strict=True)
                 for stage, (ready, issued) in enumerate(zip(times.ready, times.issued, strict=True))
             ],
@@ -153,18 +155,23 @@ class Iteration:
         """The first simulated iteration that counts; with DELAYED, only the later half does, with a full pipeline."""
         return len(self._stages[0][2].updates) // 2 if self._is_delayed else 0
 
+    @cached_property
+    def _gathers(self) -> GatherOverlap:
+        """The gather of weights ahead of the forward pass, with a divided update."""
+        played = [each for _, _, each in self._stages]
+        return GatherOverlap.of(self._exchange, played, self._a.cluster.busy_efficiency)
+
     def forecast(self, bars: bool = False) -> Forecast:
         """Simulate the iteration and return its forecast."""
         a = self._a
         number = len(self._stages[0][2].updates) - self._first
-        exchanges = self._overlap.play(
-            [
-                StageLane(kind, stage, np.broadcast_to(played.waited[-1], kind.shares.shape), self._issued(played))
-                for kind, stage, played in self._stages
-            ]
-        )
+        lanes = []
+        for kind, stage, played in self._stages:
+            ready = np.broadcast_to(played.waited[-1], kind.shares.shape) + self._own_updates
+            lanes.append(StageLane(kind, stage, ready, self._after_updates(self._issued(played))))
+        exchanges = self._overlap.play(lanes)
         last = max(own.undisturbed for own in exchanges)
-        end, broadcast = self._end_of(exchanges), self._exchange.broadcast
+        end, before = self._end_of(exchanges), self._exchange.broadcast + self._gathers.delay
         seconds = end + self._update
         if self._first:  # each simulated iteration has an exchange and an update
             first = float(np.max(self._stages[-1][2].updates[self._first - 1]))
@@ -176,9 +183,9 @@ class Iteration:
         within, between = self._bytes_sent()
         return Forecast(
             a.plan,
-            seconds + broadcast,
+            seconds + before,
             computing,
-            max(end - last, 0.0) + broadcast,
+            max(end - last, 0.0) + before,
             within,
             between,
             sum((peak_memory(kind.a, kind.stages) for kind in self._kinds), np.zeros(a.size)),
@@ -199,9 +206,26 @@ class Iteration:
         return max(is_known, *(own.end for own in exchanges))
 
     @cached_property
+    def _own_updates(self) -> Floats | float:
+        """Seconds by which the update of each data-parallel rank delays its next iteration, if that waits for no other.
+
+        With stages the others' updates may be waited for, and with TREE the root's: then ``_update`` delays all.
+        """
+        waits = self._a.staging is not None or self._is_tree or self._is_delayed
+        return 0.0 if waits else self._kinds[0].times_alone.update(0)
+
+    def _after_updates(self, issued: IssuedGradients) -> IssuedGradients:
+        return [(segment, moments + self._own_updates) for segment, moments in issued]
+
+    @cached_property
     def _update(self) -> float:
-        """Seconds of the update on the slowest rank that updates; with TREE only the root does."""
-        updates = [kind.times_alone.update(stage) for kind in self._kinds for stage in range(kind.a.stages)]
+        """Seconds of the update on the slowest rank for which all others wait; with TREE only the root updates."""
+        if np.any(self._own_updates):
+            return 0.0
+        updates = []
+        for kind in self._kinds:
+            for stage, data_ranks in enumerate(kind.a.data_ranks):
+                updates.append(kind.times_alone.update(stage) / (len(data_ranks) if self._exchange.divides else 1))
         return max(float(each[0] if self._is_tree else np.max(each)) for each in updates)
 
     def _bytes_sent(self) -> tuple[float, float]:
@@ -216,14 +240,19 @@ class Iteration:
         return float(found[0]), float(found[1])
 
     def _bars(self, exchanges: Sequence[StageExchange]) -> Iterator[ForecastBar]:
-        size, broadcast = self._a.size, self._exchange.broadcast
+        size, broadcast, gathers = self._a.size, self._exchange.broadcast, self._gathers
+        shift = broadcast + gathers.delay
         if broadcast:
             yield from (ForecastBar(rank, EXCHANGE, "C", 0.0, broadcast) for rank in range(min(size, SHOWN_RANKS)))
-        for (kind, stage, played), exchange in zip(self._stages, exchanges, strict=True):
+        lanes = zip(self._stages, exchanges, gathers.intervals, strict=True)
+        for (kind, stage, played), exchange, gathered in lanes:
             intervals = {segment: (start, end) for segment, start, end in exchange.intervals}
+            updates = np.broadcast_to(self._own_updates, kind.shares.shape)
             for place, rank in enumerate(kind.data_ranks[stage].tolist()):
                 if rank < SHOWN_RANKS:
-                    yield from _bars_of_rank(rank, place, played.events, intervals, broadcast)
+                    for segment, start, end in gathered:
+                        yield ForecastBar(rank, EXCHANGE, f"G{segment}", start, end)
+                    yield from _bars_of_rank(rank, place, played.events, intervals, shift, float(updates[place]))
 
 
 class _KindIteration:
@@ -281,11 +310,16 @@ class _KindIteration:
 
 
 def _bars_of_rank(
-    rank: int, place: int, events: Sequence[StageEvent], exchanges: Mapping[int, tuple[float, float]], shift: float
+    rank: int,
+    place: int,
+    events: Sequence[StageEvent],
+    exchanges: Mapping[int, tuple[float, float]],
+    shift: float,
+    update: float,
 ) -> Iterator[ForecastBar]:
     def at(moment: object) -> float:
         values = np.atleast_1d(np.asarray(moment, dtype=np.float64))
-        return float(values[place if len(values) > 1 else 0]) + shift
+        return float(values[place if len(values) > 1 else 0]) + shift + update
 
     for event in events:
         if event.stream == COMPUTE:

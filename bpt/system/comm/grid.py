@@ -102,6 +102,15 @@ class ProcessGrid:
         return str(self.layout)
 
 
+def places_by_host(comm: Communicator) -> list[int]:
+    """Return the place of each rank when those of a host follow each other; a collective call."""
+    host = comm.Split_type_shared()
+    firsts = comm.allgather(host.bcast(comm.rank))
+    host.Free()
+    order = sorted(range(comm.size), key=lambda rank: (firsts[rank], rank))
+    return [order.index(rank) for rank in range(comm.size)]
+
+
 def indivisible(ranks: int, stages: int, shards: int) -> str:
     """Return why the ranks do not divide into replicas of ``stages`` × ``shards``; "" if they do."""
     group = stages * shards

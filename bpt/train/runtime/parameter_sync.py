@@ -64,11 +64,15 @@ class ParameterSync:
         """Return the data of other ranks that the update rule of ``net`` needs; a collective call."""
         frozen = frozenset(exchange.frozen())
         names = tuple(param_name(net.graph, param) for param in net.graph.learnable)
+        if exchange.param and exchange.param.divides_update:
+            world, whole = self._grid.world, self.counted(net) if self._grid.replica == 0 else frozenset[int]()
+            counted = whole | {id(each.value) for each in exchange.slices}
+            return ShardInfo(frozen, counted, partial(_sum_over, world), partial(_sum_numbers, world, names))
         return ShardInfo(
             frozen,
             self.counted(net),
             self.sum_over_replica,
-            partial(self._sum_over_shards, names),
+            partial(_sum_numbers, self._grid.across_shards, names),
             self.updates(net, frozen),
         )
 
@@ -91,25 +95,8 @@ class ParameterSync:
 
         Replicas that are unlike add in different orders. All take the sum of the first one, so that weights stay equal.
         """
-        unlike = len(self._grid.layout.kinds) > 1
-        if self._grid.in_replica.size == 1 and not unlike:
-            return value
-        total = torch.tensor([value], dtype=torch.float64)
-        self._grid.in_replica.Allreduce(total.numpy())
-        if unlike:
-            self._grid.world.Bcast(total.numpy())
-        return total.item()
-
-    def _sum_over_shards(self, names: Sequence[str], numbers: Numbers, columns: int) -> Numbers:
-        """Return a sum over the ranks with slices of the same layers, each with some of the parameters."""
-        if self._grid.shards == 1:
-            return numbers
-        table = torch.zeros(len(names), columns, dtype=torch.float64)
-        for row, name in enumerate(names):
-            if name in numbers:
-                table[row] = torch.tensor(numbers[name], dtype=torch.float64)
-        self._grid.across_shards.Allreduce(table.numpy())
-        return dict(zip(names, table.tolist(), strict=True))
+        total = _sum_over(self._grid.in_replica, value)
+        return self._grid.world.bcast(total) if len(self._grid.layout.kinds) > 1 else total
 
     @staticmethod
     def _trained(net: Net) -> list[Param]:
@@ -139,3 +126,24 @@ class ParameterSync:
         """Free the communicators; a collective call."""
         self._for_slices.close()
         self._for_samples.close()
+
+
+def _sum_over(comm: Communicator, value: float) -> float:
+    """Return the sum of a number over ranks."""
+    if comm.size == 1:
+        return value
+    total = torch.tensor([value], dtype=torch.float64)
+    comm.Allreduce(total.numpy())
+    return total.item()
+
+
+def _sum_numbers(comm: Communicator, names: Sequence[str], numbers: Numbers, columns: int) -> Numbers:
+    """Return sums of numbers of parameters over ranks that hold slices of them, each of some parameters."""
+    if comm.size == 1:
+        return numbers
+    table = torch.zeros(len(names), columns, dtype=torch.float64)
+    for row, name in enumerate(names):
+        if name in numbers:
+            table[row] = torch.tensor(numbers[name], dtype=torch.float64)
+    comm.Allreduce(table.numpy())
+    return dict(zip(names, table.tolist(), strict=True))
