@@ -112,7 +112,7 @@ def train(
 
 def keep_memory(param: ParallelSpec) -> None:
     """Let the C library keep memory that training frees; a pipeline stage keeps only small blocks."""
-    if param.num_stages > 1:
+    if param.depth > 1:
         keep_freed_memory(KEPT_BY_A_STAGE)
     else:
         keep_freed_memory()
