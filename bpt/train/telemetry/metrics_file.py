@@ -57,19 +57,11 @@ class MetricsFile:
             net=start.net,
             max_iter=plan.max_iter,
             snapshot_prefix=plan.snapshot_prefix,
-<<<<<<< HEAD
             ranks=start.ranks,
             replicas=start.replicas,
             stages=start.stages,
             shards=start.shards,
             random_seed=start.random_seed,
-=======
-            ranks=grid.world.size,
-            replicas=grid.replicas,
-            stages=grid.layout.depth,
-            shards=grid.shards,
-            random_seed=runtime.seed,
->>>>>>> refs/heads/repl
         )
 
     def displayed(self, shown: Displayed, samples: int, ranks: Sequence[Scored]) -> None:

@@ -95,7 +95,7 @@ class Telemetry(AbstractContextManager["Telemetry"]):
         self._is_first = runtime.world.rank == 0
         batch = batch_of(runtime.net.graph)
         self._shares = partial(runtime.parallel.batches.shares, batch)
-        self._samples = self._shares()[0].total * self._plan.optim.iter_size
+        self._samples = self._shares()[0].total * runtime.passes.count
         self._memory = Memory(runtime.nets.train.operator.device)
         self._listen(runtime.events if self._sinks or runtime.world.size > 1 else None)
 
