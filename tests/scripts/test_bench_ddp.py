@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
-
 import pytest
 
 from scripts.benches import ddp
+from tests.support.bench_arguments import parse
 from tests.support.mpirun import needs_mpi
 
 
@@ -14,9 +13,7 @@ from tests.support.mpirun import needs_mpi
 @pytest.mark.slow
 def test_the_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ddp.ITERATIONS, "lenet", 3)
-    parser = argparse.ArgumentParser()
-    ddp.add_arguments(parser)
-    ddp.run(parser.parse_args(["--nets", "lenet", "--rounds", "1"]))
+    ddp.run(parse(ddp, "--nets", "lenet", "--rounds", "1"))
     _, head, lenet = capsys.readouterr().out.splitlines()
     assert head.split()[:8] == ["net", "batch", "eager", "ms", "fused", "ms", "bpt", "ms"]
     name, batch, eager, fused, ours, to_eager, to_fused, _ = lenet.split()
