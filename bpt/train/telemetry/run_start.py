@@ -36,6 +36,6 @@ class RunStart:
         """Return the facts of synchronous ranks."""
         grid, tests = runtime.parallel.grid, [built.operator.net.graph for built in runtime.nets.tests]
         return cls(
-            runtime.iteration, runtime.net.graph.name, tests, grid.world.size, grid.replicas, grid.layout.depth, grid.shards,
-            runtime.seed,
+            runtime.iteration, runtime.net.graph.name, tests, grid.world.size, grid.replicas, grid.layout.depth,
+            grid.shards, runtime.seed,
         )  # fmt: skip
