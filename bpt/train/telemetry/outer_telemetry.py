@@ -54,8 +54,8 @@ class OuterTelemetry(AbstractContextManager["OuterTelemetry"]):
     def _begin(self, sink: Sink, bound: Bound) -> None:
         param = self._plan.parallel_param
         self._samples = batch_of(bound.runtime.net.graph) * self._plan.optim.iter_size
-        grid = {"replicas": self._workers, "stages": param.num_stages, "shards": param.num_shards}
-        sink.begin(self._plan, replace(RunStart.of(bound.runtime), ranks=self._ranks, **grid))
+        start = replace(RunStart.of(bound.runtime), ranks=self._ranks, replicas=self._workers)
+        sink.begin(self._plan, replace(start, stages=param.num_stages, shards=param.num_shards))
 
     def _show(self, milestone: WorkersDisplayed) -> None:
         loads = [
