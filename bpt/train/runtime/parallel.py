@@ -78,7 +78,7 @@ class Parallel(Closeable):
         self.grid = grid
         self.staging = staging
         self.batches = BatchSharing(param, grid, balance, batch_factor, staging, keeps_batches, replica_share)
-        self.parameters = ParameterSync(grid, self.batches)
+        self.parameters = ParameterSync(grid, self.batches, staging)
         self.comm_thread = CommThread(grid.world)
         self._links = StageLinks(grid.across_stages.Dup()) if staging else None
         self._pieces = PieceExchange(grid.across_shards, param.fc_param.pieces if grid.shards > 1 else 1)
@@ -139,7 +139,7 @@ class Parallel(Closeable):
             splits=splits,
             gathers=gathered(net.graph, self.staging),
             delay=delay,
-            recomputes=training and stage is not None and self.param.pipeline_param.recompute,
+            recomputes=training and self.grid.stages > 1 and self.param.pipeline_param.recompute,
         )
 
     def _collectives(self, net: Net, device: torch.device) -> MpiFcOperator | None:
@@ -212,6 +212,7 @@ class Parallel(Closeable):
         self._pieces.close(failed)
         if not failed:
             self.parameters.close()
+            self.batches.close()
             self.grid.Free()
 
     @cached_property
@@ -229,6 +230,6 @@ class Parallel(Closeable):
         if self.grid.shards > 1:
             pieces = f" in {self.param.fc_param.pieces} pieces" if self.param.fc_param.pieces > 1 else ""
             names.append(f"model-parallel layers {pb.FcParameter.Scheme.Name(self.param.fc_param.scheme)}{pieces}")
-        if self.staging:
+        if self.staging and not self.staging.of_kinds:  # unlike replicas differ in this, too
             names.append(str(self.staging))
         return f"{self.grid}; {', '.join(names)}"

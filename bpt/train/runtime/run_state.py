@@ -8,6 +8,7 @@ from typing import Protocol
 
 from bpt.base.errors import UserError
 from bpt.engine.late_loss import Loss
+from bpt.parallel.balance.noise_scale import NoiseScale
 from bpt.parallel.exchange import Exchange
 from bpt.train.runtime.built_nets import RunNets
 from bpt.train.runtime.checkpoint import Checkpoint
@@ -64,6 +65,7 @@ class RunState:
         seed: the seed of all random numbers.
         tuned: the settings that are found by measuring.
         checkpoint: knows the name of the run.
+        noise: decides the passes of an iteration; ``None``: it is always ``iter_size``.
         beside: what snapshots hold of others, such as a parameter server: name → name → tensor.
         resumed: the same, of the state that the run continues from.
     """
@@ -76,6 +78,7 @@ class RunState:
     exchange: Exchange
     tuned: Sequence[Tunable]
     checkpoint: Checkpoint
+    noise: NoiseScale | None = None
     beside: Extras = field(default_factory=dict)
     resumed: Extras = field(default_factory=dict)
 
@@ -105,6 +108,7 @@ class RunState:
             best=self.progress.best,
             tested=self.progress.tested,
             run=self.checkpoint.run,
+            noise=self.noise.state() if self.noise else (),
         )
 
     @property
@@ -123,6 +127,8 @@ class RunState:
         for each in self.tuned:
             if each.name in state.tuned:
                 each.load(state.tuned[each.name])
+        if self.noise:
+            self.noise.load(state.noise)
         progress.best, progress.tested = state.best, state.tested
         self.checkpoint.go_on(state)
         progress.iteration = state.iteration
