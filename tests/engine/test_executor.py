@@ -113,7 +113,7 @@ def test_what_is_done_in_which_order(broadcasts: bool) -> None:
     ]  # fmt: skip
     assert executor.train(8, update) == 3.5  # nothing is left of the iteration before
     assert notes.now == "8.1"
-    assert executor.applied() == [(8, 8, None)]
+    assert executor.applied() == [(8, 8, None, 0)]
     seconds = phase_seconds(notes.totals.take())
     assert all(seconds[phase] > 0 for phase in ("forward", "backward", "exchange", "update"))
     assert (seconds["broadcast"] > 0) == broadcasts
@@ -128,7 +128,7 @@ def test_batches_are_counted_on_where_iterations_are_renumbered() -> None:
             executor.renumber(renumbered)
         executor.train(iteration, lambda loss: None)
         applied += executor.applied()
-    assert applied == [(4, 4, None), (5, 7, None), (6, 7, None), (7, 8, None), (3, 3, None)]
+    assert [each[:3] for each in applied] == [(4, 4, None), (5, 7, None), (6, 7, None), (7, 8, None), (3, 3, None)]
     executor.forget()
     executor.renumber(9)  # of nothing that is under way
     executor.train(9, lambda loss: None)
