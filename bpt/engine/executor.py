@@ -176,6 +176,9 @@ class Executor(PassExecutor):
         status: sums losses over ranks.
         events: of this rank; by default nobody listens to them.
         passes: of an iteration (iter_size).
+
+    Attributes:
+        passes: of the next iteration.
     """
 
     def __init__(
@@ -189,7 +192,7 @@ class Executor(PassExecutor):
         super().__init__(operator, events)
         self._exchange = exchange
         self._status = status
-        self._passes = passes
+        self.passes = passes
         self._batches = BatchCounter(operator.delay or 0)
         self._exchanging = False
         self._loss: Loss = 0.0
@@ -197,6 +200,7 @@ class Executor(PassExecutor):
         self._update: Callable[[Loss], object] = lambda loss: None
         self._handlers |= {
             do.Broadcast: lambda instruction: exchange.broadcast(),
+            do.Gather: lambda instruction: exchange.gather(instruction.segment),
             do.ForwardBackward: self._forward_backward,
             do.ExchangeGradients: self._start_exchange,
             do.Wait: self._wait,
@@ -221,7 +225,7 @@ class Executor(PassExecutor):
             debug: log every blob and diff, in Caffe's lines; the operator must be cut into one segment a layer.
             scale: returns the loss scale of the batch that begins, of this number; its gradients come multiplied by it.
             early: may update parameters before ``update`` is called, in the backward pass that completes their
-                gradients; only for one segment on one rank, in step.
+                gradients, for one segment on one rank, in step; or in the exchange, where it has summed slices.
             late: the loss may be read after the iteration, so that the host need not wait for the device; only on one
                 rank.
 
@@ -232,9 +236,9 @@ class Executor(PassExecutor):
         if not self._batches.begin(iteration):
             self.operator.batches.forget()
             self._status.forget()
-        batch = self._batches.batch
+        batch, early = self._batches.batch, self._exchange.take_early(early)
         loss_scale = scale(batch)
-        self._begin(IterationState(iteration, -1, self._no_loss(), True, debug, loss_scale, early, self._passes - 1))
+        self._begin(IterationState(iteration, -1, self._no_loss(), True, debug, loss_scale, early, self.passes - 1))
         self._update, self._late = update, late
         scheduler = self._scheduler()
         self.operator.batches.begin(iteration, scheduler.micro_batches, loss_scale=loss_scale)
@@ -255,6 +259,10 @@ class Executor(PassExecutor):
             self._execute(do.Broadcast())
         return super().evaluate(iteration, number, grad=grad, debug=debug)
 
+    def complete_weights(self) -> None:
+        """Wait for the weights of all segments that other ranks have updated, because they will be read."""
+        self._exchange.complete_weights()
+
     def applied(self) -> list[Applied]:
         """Return the gradients that the update at the end of the last iteration applies."""
         batches = self._batches
@@ -273,7 +281,7 @@ class Executor(PassExecutor):
     def _scheduler(self) -> Scheduler:
         # Whoever looks at blobs, or times phases, does so between forward and backward.
         joined = not (self._now.debug or self._events.listens) and self.operator.can_join
-        return self._exchange.schedule(self._scheduler_of(self._passes, self._exchange.broadcasts, joined))
+        return self._exchange.schedule(self._scheduler_of(self.passes, self._exchange.broadcasts, joined))
 
     # Handlers
 
@@ -288,9 +296,9 @@ class Executor(PassExecutor):
 
     def _wait(self, instruction: do.Wait) -> None:
         if self._late:
-            self._loss = LateLoss(self._now.loss, self._passes)
+            self._loss = LateLoss(self._now.loss, self.passes)
         else:
-            self._status.start(self._now.loss.item() / self._passes)
+            self._status.start(self._now.loss.item() / self.passes)
         if instruction.in_step:
             self.operator.batches.finish()
         if self._exchanging:
@@ -301,3 +309,4 @@ class Executor(PassExecutor):
         if not self._late:
             self._loss = self._status.loss
         self._update(self._loss)
+        self._exchange.updated()

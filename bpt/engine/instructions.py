@@ -65,6 +65,13 @@ class Broadcast(InstructionBase, letter="C", phase="broadcast"):
 
 
 @dataclass(frozen=True)
+class Gather(InstructionBase, letter="G", phase="broadcast", number="segment"):
+    """Wait for the weights of segment ``segment`` that other ranks have updated (`update: SHARDED`)."""
+
+    segment: int
+
+
+@dataclass(frozen=True)
 class LoadBatch(InstructionBase, letter="D", phase="forward"):
     """Run the layers without bottoms: a batch for the pass whose first micro-batch is ``micro``."""
 
@@ -163,6 +170,17 @@ class ReleaseBatch(InstructionBase, letter="T", phase="pipeline"):
 
 
 @dataclass(frozen=True)
+class ExchangePiece(InstructionBase, letter="Y", phase="exchange", number="segment"):
+    """Exchange the blobs of a piece of the batch, of a split segment, while the segment runs on another piece.
+
+    The communication thread executes it within a ``Forward`` or, with ``diff``, within a ``Backward``.
+    """
+
+    segment: int
+    diff: bool = False
+
+
+@dataclass(frozen=True)
 class ExchangeGradients(InstructionBase, letter="X", phase="exchange", number="segment"):
     """Start to sum the finished gradients of segment ``segment`` over the ranks that hold its parameters."""
 
@@ -191,6 +209,7 @@ class Average(InstructionBase, letter="A", phase="exchange"):
 
 Instruction = (
     Broadcast
+    | Gather
     | LoadBatch
     | Forward
     | Backward

@@ -46,8 +46,12 @@ def _behind(graph: LayerGraph, node: LayerNode, stages: Sequence[int]) -> int:
     return stages[-1] if stages else 0
 
 
-def borders(stages: Sequence[int]) -> set[int]:
-    """Return the layers at which a run on one stage begins, with the first; ``stages`` has each layer's stage."""
+def borders(stages: Sequence[object]) -> set[int]:
+    """Return the layers at which a run on one stage, or the same stages, begins, with the first.
+
+    Args:
+        stages: the stage of each layer, or the stages of each.
+    """
     return {layer for layer, stage in enumerate(stages) if not layer or stage != stages[layer - 1]}
 
 

@@ -17,9 +17,10 @@ from torch import Tensor
 from bpt.base.seeds import derive_seed
 from bpt.config.precision import FLOAT32, Precision
 from bpt.graph.share import Share, whole_batch
+from bpt.nn.kernels.linear import DeferredProduct
 
 
-def _alone(tensor: Tensor) -> Tensor:
+def _alone(tensor: Tensor, layer: str) -> Tensor:
     return tensor
 
 
@@ -37,8 +38,8 @@ class PassContext:
         precision: the number types of parameters, and of the bottoms and tops of layers.
         split: returns the share of this rank in a batch of the text's size.
         ranks: the number of ranks that share a batch.
-        total: returns the sum of a tensor over the ranks that share a batch, without gradient. It is a collective call,
-            which all of them make in the same order. It may overwrite its argument.
+        total: returns the sum of a tensor over the ranks that share a batch and run the layer of this name, without
+            gradient. It is a collective call, which all of them make in the same order. It may overwrite its argument.
         keeps_batches: whether each rank has whole batches, whose samples belong together; shares are then never
             rotated.
         sync_batch_norm: ``parallel_param``'s field of this name.
@@ -51,6 +52,7 @@ class PassContext:
         rotation: the part of the batch by which shares are rotated.
         columns: the slice of the features (axis 1) of all samples of the group on which layers run.
         loss_scale: the factor of all diffs, with which those of losses begin.
+        product: collects what the gradient of a fully connected layer's weights needs, if that is computed later.
     """
 
     seed: int = 0
@@ -59,7 +61,7 @@ class PassContext:
     pass_number: int = 0
     split: Callable[[int], Share] = whole_batch
     ranks: int = 1
-    total: Callable[[Tensor], Tensor] = _alone
+    total: Callable[[Tensor, str], Tensor] = _alone
     keeps_batches: bool = False
     sync_batch_norm: bool = False
     unweighted: bool = False
@@ -68,6 +70,7 @@ class PassContext:
     rotation: float = 0.0
     columns: Share | None = None
     loss_scale: float = 1.0
+    product: DeferredProduct | None = None
 
     def generator(self, *key: str | int, device: torch.device | str = "cpu") -> torch.Generator:
         """Return a generator for the purpose ``key``; each call returns the same one."""

@@ -10,8 +10,9 @@ from bpt.engine.compute import LibraryCompute, TwoPartCompute
 from bpt.engine.operator import Operator
 from bpt.nn.net import Net
 from bpt.nn.pass_context import PassContext
+from tests.support.cut_nets import layer
 from tests.support.golden_cases import graph_of
-from tests.support.sharded_operators import SEED, conv, fc, layer
+from tests.support.sharded_operators import SEED, conv, fc
 
 IMAGES = "\n".join(
     [

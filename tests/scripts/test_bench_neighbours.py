@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import time
 
 import pytest
 
-from bpt.system.comm.neighbours import WAITING
 from scripts.benches import neighbours
 from scripts.benches.harness.turns import Side
+from tests.support.bench_arguments import parse
 
 
 class Meeting(Side):
@@ -36,13 +35,11 @@ def test_sides_train_at_once() -> None:
 
 @pytest.mark.slow
 def test_the_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in WAITING:
+    for name in ("GOMP_SPINCOUNT", "KMP_BLOCKTIME"):
         monkeypatch.setenv(name, "1")  # the bench takes it away
     monkeypatch.setitem(neighbours.BATCHES, "lenet", 4)
     monkeypatch.setitem(neighbours.ITERATIONS, "lenet", 3)
-    parser = argparse.ArgumentParser()
-    neighbours.add_arguments(parser)
-    neighbours.run(parser.parse_args(["--rounds", "1", "--threads", "1"]))
+    neighbours.run(parse(neighbours, "--rounds", "1", "--threads", "1"))
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert [line[0] for line in lines] == [
         "1", *("lenet,", "bpt", "defaults", "plain"), *("lenet,", "bpt,", "defaults,", "plain,")

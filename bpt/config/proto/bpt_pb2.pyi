@@ -717,7 +717,7 @@ class Precision(_message.Message):
     def __init__(self) -> None: ...
 
 class SolverState(_message.Message):
-    __slots__ = ("iter", "learned_net", "history", "current_step", "minimum_loss", "iter_last_event", "data_position", "engine", "loss_history", "random_seed", "solver_type", "inner", "half_layers", "loss_scale", "finite_iterations", "run", "written", "weights_digest", "checksum", "shares", "averaged", "best_score", "best_iter", "last_test", "tests_since_best", "chosen", "ranks", "exchange_memory", "exchange_ranks")
+    __slots__ = ("iter", "learned_net", "history", "current_step", "minimum_loss", "iter_last_event", "data_position", "engine", "loss_history", "random_seed", "solver_type", "inner", "half_layers", "loss_scale", "finite_iterations", "run", "written", "weights_digest", "checksum", "shares", "averaged", "best_score", "best_iter", "last_test", "tests_since_best", "chosen", "ranks", "exchange_memory", "exchange_ranks", "noise")
     ITER_FIELD_NUMBER: _ClassVar[int]
     LEARNED_NET_FIELD_NUMBER: _ClassVar[int]
     HISTORY_FIELD_NUMBER: _ClassVar[int]
@@ -747,6 +747,7 @@ class SolverState(_message.Message):
     RANKS_FIELD_NUMBER: _ClassVar[int]
     EXCHANGE_MEMORY_FIELD_NUMBER: _ClassVar[int]
     EXCHANGE_RANKS_FIELD_NUMBER: _ClassVar[int]
+    NOISE_FIELD_NUMBER: _ClassVar[int]
     iter: int
     learned_net: str
     history: _containers.RepeatedCompositeFieldContainer[BlobProto]
@@ -776,7 +777,8 @@ class SolverState(_message.Message):
     ranks: int
     exchange_memory: _containers.RepeatedCompositeFieldContainer[ExchangeMemory]
     exchange_ranks: int
-    def __init__(self, iter: _Optional[int] = ..., learned_net: _Optional[str] = ..., history: _Optional[_Iterable[_Union[BlobProto, _Mapping]]] = ..., current_step: _Optional[int] = ..., minimum_loss: _Optional[float] = ..., iter_last_event: _Optional[int] = ..., data_position: _Optional[_Iterable[_Union[DataPosition, _Mapping]]] = ..., engine: _Optional[_Union[SolverParameter.Engine, str]] = ..., loss_history: _Optional[_Iterable[float]] = ..., random_seed: _Optional[int] = ..., solver_type: _Optional[str] = ..., inner: _Optional[_Union[InnerParameter.Engine, str]] = ..., half_layers: _Optional[_Iterable[int]] = ..., loss_scale: _Optional[float] = ..., finite_iterations: _Optional[int] = ..., run: _Optional[str] = ..., written: _Optional[float] = ..., weights_digest: _Optional[bytes] = ..., checksum: _Optional[bytes] = ..., shares: _Optional[_Iterable[int]] = ..., averaged: _Optional[bool] = ..., best_score: _Optional[float] = ..., best_iter: _Optional[int] = ..., last_test: _Optional[int] = ..., tests_since_best: _Optional[int] = ..., chosen: _Optional[_Union[ParallelParameter, _Mapping]] = ..., ranks: _Optional[int] = ..., exchange_memory: _Optional[_Iterable[_Union[ExchangeMemory, _Mapping]]] = ..., exchange_ranks: _Optional[int] = ...) -> None: ...
+    noise: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, iter: _Optional[int] = ..., learned_net: _Optional[str] = ..., history: _Optional[_Iterable[_Union[BlobProto, _Mapping]]] = ..., current_step: _Optional[int] = ..., minimum_loss: _Optional[float] = ..., iter_last_event: _Optional[int] = ..., data_position: _Optional[_Iterable[_Union[DataPosition, _Mapping]]] = ..., engine: _Optional[_Union[SolverParameter.Engine, str]] = ..., loss_history: _Optional[_Iterable[float]] = ..., random_seed: _Optional[int] = ..., solver_type: _Optional[str] = ..., inner: _Optional[_Union[InnerParameter.Engine, str]] = ..., half_layers: _Optional[_Iterable[int]] = ..., loss_scale: _Optional[float] = ..., finite_iterations: _Optional[int] = ..., run: _Optional[str] = ..., written: _Optional[float] = ..., weights_digest: _Optional[bytes] = ..., checksum: _Optional[bytes] = ..., shares: _Optional[_Iterable[int]] = ..., averaged: _Optional[bool] = ..., best_score: _Optional[float] = ..., best_iter: _Optional[int] = ..., last_test: _Optional[int] = ..., tests_since_best: _Optional[int] = ..., chosen: _Optional[_Union[ParallelParameter, _Mapping]] = ..., ranks: _Optional[int] = ..., exchange_memory: _Optional[_Iterable[_Union[ExchangeMemory, _Mapping]]] = ..., exchange_ranks: _Optional[int] = ..., noise: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class ExchangeMemory(_message.Message):
     __slots__ = ("rank", "exchange", "name", "values")
@@ -801,7 +803,7 @@ class DataPosition(_message.Message):
     def __init__(self, net: _Optional[str] = ..., layer: _Optional[str] = ..., samples: _Optional[int] = ...) -> None: ...
 
 class ParallelParameter(_message.Message):
-    __slots__ = ("num_stages", "num_shards", "batch_scope", "exchange", "cgdp_param", "agwu_param", "balance", "balance_param", "fc_param", "pipeline_param", "inner_param", "sync_batch_norm", "server", "ship_data", "servers", "tree_param", "fault_param", "auto", "compression_param", "local_param", "transport")
+    __slots__ = ("num_stages", "num_shards", "batch_scope", "exchange", "cgdp_param", "agwu_param", "balance", "balance_param", "fc_param", "pipeline_param", "inner_param", "sync_batch_norm", "server", "ship_data", "servers", "tree_param", "fault_param", "auto", "compression_param", "local_param", "transport", "update", "outer_param", "replica")
     class BatchScope(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         GLOBAL: _ClassVar[ParallelParameter.BatchScope]
@@ -848,6 +850,14 @@ class ParallelParameter(_message.Message):
         TORCH_DISTRIBUTED: _ClassVar[ParallelParameter.Transport]
     MPI: ParallelParameter.Transport
     TORCH_DISTRIBUTED: ParallelParameter.Transport
+    class Update(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        REPLICATED: _ClassVar[ParallelParameter.Update]
+        SHARDED: _ClassVar[ParallelParameter.Update]
+        HOST: _ClassVar[ParallelParameter.Update]
+    REPLICATED: ParallelParameter.Update
+    SHARDED: ParallelParameter.Update
+    HOST: ParallelParameter.Update
     NUM_STAGES_FIELD_NUMBER: _ClassVar[int]
     NUM_SHARDS_FIELD_NUMBER: _ClassVar[int]
     BATCH_SCOPE_FIELD_NUMBER: _ClassVar[int]
@@ -869,6 +879,9 @@ class ParallelParameter(_message.Message):
     COMPRESSION_PARAM_FIELD_NUMBER: _ClassVar[int]
     LOCAL_PARAM_FIELD_NUMBER: _ClassVar[int]
     TRANSPORT_FIELD_NUMBER: _ClassVar[int]
+    UPDATE_FIELD_NUMBER: _ClassVar[int]
+    OUTER_PARAM_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
     num_stages: int
     num_shards: int
     batch_scope: ParallelParameter.BatchScope
@@ -890,7 +903,36 @@ class ParallelParameter(_message.Message):
     compression_param: CompressionParameter
     local_param: LocalParameter
     transport: ParallelParameter.Transport
-    def __init__(self, num_stages: _Optional[int] = ..., num_shards: _Optional[int] = ..., batch_scope: _Optional[_Union[ParallelParameter.BatchScope, str]] = ..., exchange: _Optional[_Union[ParallelParameter.Exchange, str]] = ..., cgdp_param: _Optional[_Union[CgdpParameter, _Mapping]] = ..., agwu_param: _Optional[_Union[AgwuParameter, _Mapping]] = ..., balance: _Optional[_Union[ParallelParameter.Balance, str]] = ..., balance_param: _Optional[_Union[BalanceParameter, _Mapping]] = ..., fc_param: _Optional[_Union[FcParameter, _Mapping]] = ..., pipeline_param: _Optional[_Union[PipelineParameter, _Mapping]] = ..., inner_param: _Optional[_Union[InnerParameter, _Mapping]] = ..., sync_batch_norm: _Optional[bool] = ..., server: _Optional[_Union[ParallelParameter.Server, str]] = ..., ship_data: _Optional[bool] = ..., servers: _Optional[int] = ..., tree_param: _Optional[_Union[TreeParameter, _Mapping]] = ..., fault_param: _Optional[_Union[FaultParameter, _Mapping]] = ..., auto: _Optional[bool] = ..., compression_param: _Optional[_Union[CompressionParameter, _Mapping]] = ..., local_param: _Optional[_Union[LocalParameter, _Mapping]] = ..., transport: _Optional[_Union[ParallelParameter.Transport, str]] = ...) -> None: ...
+    update: ParallelParameter.Update
+    outer_param: OuterParameter
+    replica: _containers.RepeatedCompositeFieldContainer[ReplicaParameter]
+    def __init__(self, num_stages: _Optional[int] = ..., num_shards: _Optional[int] = ..., batch_scope: _Optional[_Union[ParallelParameter.BatchScope, str]] = ..., exchange: _Optional[_Union[ParallelParameter.Exchange, str]] = ..., cgdp_param: _Optional[_Union[CgdpParameter, _Mapping]] = ..., agwu_param: _Optional[_Union[AgwuParameter, _Mapping]] = ..., balance: _Optional[_Union[ParallelParameter.Balance, str]] = ..., balance_param: _Optional[_Union[BalanceParameter, _Mapping]] = ..., fc_param: _Optional[_Union[FcParameter, _Mapping]] = ..., pipeline_param: _Optional[_Union[PipelineParameter, _Mapping]] = ..., inner_param: _Optional[_Union[InnerParameter, _Mapping]] = ..., sync_batch_norm: _Optional[bool] = ..., server: _Optional[_Union[ParallelParameter.Server, str]] = ..., ship_data: _Optional[bool] = ..., servers: _Optional[int] = ..., tree_param: _Optional[_Union[TreeParameter, _Mapping]] = ..., fault_param: _Optional[_Union[FaultParameter, _Mapping]] = ..., auto: _Optional[bool] = ..., compression_param: _Optional[_Union[CompressionParameter, _Mapping]] = ..., local_param: _Optional[_Union[LocalParameter, _Mapping]] = ..., transport: _Optional[_Union[ParallelParameter.Transport, str]] = ..., update: _Optional[_Union[ParallelParameter.Update, str]] = ..., outer_param: _Optional[_Union[OuterParameter, _Mapping]] = ..., replica: _Optional[_Iterable[_Union[ReplicaParameter, _Mapping]]] = ...) -> None: ...
+
+class OuterParameter(_message.Message):
+    __slots__ = ("type", "lr", "momentum")
+    class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        NONE: _ClassVar[OuterParameter.Type]
+        NESTEROV: _ClassVar[OuterParameter.Type]
+        DELAYED_NESTEROV: _ClassVar[OuterParameter.Type]
+    NONE: OuterParameter.Type
+    NESTEROV: OuterParameter.Type
+    DELAYED_NESTEROV: OuterParameter.Type
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    LR_FIELD_NUMBER: _ClassVar[int]
+    MOMENTUM_FIELD_NUMBER: _ClassVar[int]
+    type: OuterParameter.Type
+    lr: float
+    momentum: float
+    def __init__(self, type: _Optional[_Union[OuterParameter.Type, str]] = ..., lr: _Optional[float] = ..., momentum: _Optional[float] = ...) -> None: ...
+
+class ReplicaParameter(_message.Message):
+    __slots__ = ("ranks", "num_stages")
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    NUM_STAGES_FIELD_NUMBER: _ClassVar[int]
+    ranks: int
+    num_stages: int
+    def __init__(self, ranks: _Optional[int] = ..., num_stages: _Optional[int] = ...) -> None: ...
 
 class CompressionParameter(_message.Message):
     __slots__ = ("codec", "ratio", "rank", "warm_up", "links")
@@ -1003,7 +1045,7 @@ class CgdpParameter(_message.Message):
     def __init__(self, chunk_size: _Optional[int] = ..., step: _Optional[int] = ..., range: _Optional[int] = ..., interval: _Optional[int] = ..., chunking: _Optional[_Union[CgdpParameter.Chunking, str]] = ..., choice: _Optional[str] = ...) -> None: ...
 
 class AgwuParameter(_message.Message):
-    __slots__ = ("normalizer", "local_epochs", "max_staleness", "weigh_by_accuracy", "push", "fetch", "ranks", "worker_exchange", "weigh_by_samples", "accuracy")
+    __slots__ = ("normalizer", "local_epochs", "max_staleness", "weigh_by_accuracy", "push", "fetch", "ranks", "worker_exchange", "weigh_by_samples", "accuracy", "local_updates", "staleness", "staleness_limit", "compensation")
     class Normalizer(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         OTHERS: _ClassVar[AgwuParameter.Normalizer]
@@ -1016,6 +1058,24 @@ class AgwuParameter(_message.Message):
         AFTER_EPOCH: _ClassVar[AgwuParameter.Accuracy]
     DURING_EPOCH: AgwuParameter.Accuracy
     AFTER_EPOCH: AgwuParameter.Accuracy
+    class LocalUpdates(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        EPOCHS: _ClassVar[AgwuParameter.LocalUpdates]
+        BY_SPEED: _ClassVar[AgwuParameter.LocalUpdates]
+    EPOCHS: AgwuParameter.LocalUpdates
+    BY_SPEED: AgwuParameter.LocalUpdates
+    class Staleness(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        NONE: _ClassVar[AgwuParameter.Staleness]
+        INVERSE: _ClassVar[AgwuParameter.Staleness]
+        COMPENSATE: _ClassVar[AgwuParameter.Staleness]
+        DISCARD: _ClassVar[AgwuParameter.Staleness]
+        TABLE: _ClassVar[AgwuParameter.Staleness]
+    NONE: AgwuParameter.Staleness
+    INVERSE: AgwuParameter.Staleness
+    COMPENSATE: AgwuParameter.Staleness
+    DISCARD: AgwuParameter.Staleness
+    TABLE: AgwuParameter.Staleness
     NORMALIZER_FIELD_NUMBER: _ClassVar[int]
     LOCAL_EPOCHS_FIELD_NUMBER: _ClassVar[int]
     MAX_STALENESS_FIELD_NUMBER: _ClassVar[int]
@@ -1026,6 +1086,10 @@ class AgwuParameter(_message.Message):
     WORKER_EXCHANGE_FIELD_NUMBER: _ClassVar[int]
     WEIGH_BY_SAMPLES_FIELD_NUMBER: _ClassVar[int]
     ACCURACY_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_UPDATES_FIELD_NUMBER: _ClassVar[int]
+    STALENESS_FIELD_NUMBER: _ClassVar[int]
+    STALENESS_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    COMPENSATION_FIELD_NUMBER: _ClassVar[int]
     normalizer: AgwuParameter.Normalizer
     local_epochs: int
     max_staleness: int
@@ -1036,10 +1100,14 @@ class AgwuParameter(_message.Message):
     worker_exchange: ParallelParameter.Exchange
     weigh_by_samples: bool
     accuracy: AgwuParameter.Accuracy
-    def __init__(self, normalizer: _Optional[_Union[AgwuParameter.Normalizer, str]] = ..., local_epochs: _Optional[int] = ..., max_staleness: _Optional[int] = ..., weigh_by_accuracy: _Optional[bool] = ..., push: _Optional[int] = ..., fetch: _Optional[int] = ..., ranks: _Optional[int] = ..., worker_exchange: _Optional[_Union[ParallelParameter.Exchange, str]] = ..., weigh_by_samples: _Optional[bool] = ..., accuracy: _Optional[_Union[AgwuParameter.Accuracy, str]] = ...) -> None: ...
+    local_updates: AgwuParameter.LocalUpdates
+    staleness: AgwuParameter.Staleness
+    staleness_limit: int
+    compensation: float
+    def __init__(self, normalizer: _Optional[_Union[AgwuParameter.Normalizer, str]] = ..., local_epochs: _Optional[int] = ..., max_staleness: _Optional[int] = ..., weigh_by_accuracy: _Optional[bool] = ..., push: _Optional[int] = ..., fetch: _Optional[int] = ..., ranks: _Optional[int] = ..., worker_exchange: _Optional[_Union[ParallelParameter.Exchange, str]] = ..., weigh_by_samples: _Optional[bool] = ..., accuracy: _Optional[_Union[AgwuParameter.Accuracy, str]] = ..., local_updates: _Optional[_Union[AgwuParameter.LocalUpdates, str]] = ..., staleness: _Optional[_Union[AgwuParameter.Staleness, str]] = ..., staleness_limit: _Optional[int] = ..., compensation: _Optional[float] = ...) -> None: ...
 
 class BalanceParameter(_message.Message):
-    __slots__ = ("profile", "num_batches", "rule", "normalizer", "finish", "migrate")
+    __slots__ = ("profile", "num_batches", "rule", "normalizer", "finish", "migrate", "by", "batch")
     class Rule(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         HARMONIC: _ClassVar[BalanceParameter.Rule]
@@ -1058,22 +1126,48 @@ class BalanceParameter(_message.Message):
         PASSES: _ClassVar[BalanceParameter.Finish]
     TOGETHER: BalanceParameter.Finish
     PASSES: BalanceParameter.Finish
+    class By(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        COMPUTE: _ClassVar[BalanceParameter.By]
+        ITERATION: _ClassVar[BalanceParameter.By]
+    COMPUTE: BalanceParameter.By
+    ITERATION: BalanceParameter.By
     PROFILE_FIELD_NUMBER: _ClassVar[int]
     NUM_BATCHES_FIELD_NUMBER: _ClassVar[int]
     RULE_FIELD_NUMBER: _ClassVar[int]
     NORMALIZER_FIELD_NUMBER: _ClassVar[int]
     FINISH_FIELD_NUMBER: _ClassVar[int]
     MIGRATE_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
     profile: str
     num_batches: int
     rule: BalanceParameter.Rule
     normalizer: BalanceParameter.Normalizer
     finish: BalanceParameter.Finish
     migrate: bool
-    def __init__(self, profile: _Optional[str] = ..., num_batches: _Optional[int] = ..., rule: _Optional[_Union[BalanceParameter.Rule, str]] = ..., normalizer: _Optional[_Union[BalanceParameter.Normalizer, str]] = ..., finish: _Optional[_Union[BalanceParameter.Finish, str]] = ..., migrate: _Optional[bool] = ...) -> None: ...
+    by: BalanceParameter.By
+    batch: BatchParameter
+    def __init__(self, profile: _Optional[str] = ..., num_batches: _Optional[int] = ..., rule: _Optional[_Union[BalanceParameter.Rule, str]] = ..., normalizer: _Optional[_Union[BalanceParameter.Normalizer, str]] = ..., finish: _Optional[_Union[BalanceParameter.Finish, str]] = ..., migrate: _Optional[bool] = ..., by: _Optional[_Union[BalanceParameter.By, str]] = ..., batch: _Optional[_Union[BatchParameter, _Mapping]] = ...) -> None: ...
+
+class BatchParameter(_message.Message):
+    __slots__ = ("rule", "min", "max")
+    class Rule(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        FIXED: _ClassVar[BatchParameter.Rule]
+        NOISE_SCALE: _ClassVar[BatchParameter.Rule]
+    FIXED: BatchParameter.Rule
+    NOISE_SCALE: BatchParameter.Rule
+    RULE_FIELD_NUMBER: _ClassVar[int]
+    MIN_FIELD_NUMBER: _ClassVar[int]
+    MAX_FIELD_NUMBER: _ClassVar[int]
+    rule: BatchParameter.Rule
+    min: int
+    max: int
+    def __init__(self, rule: _Optional[_Union[BatchParameter.Rule, str]] = ..., min: _Optional[int] = ..., max: _Optional[int] = ...) -> None: ...
 
 class FcParameter(_message.Message):
-    __slots__ = ("scheme",)
+    __slots__ = ("scheme", "pieces")
     class Scheme(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         PEER: _ClassVar[FcParameter.Scheme]
@@ -1081,8 +1175,10 @@ class FcParameter(_message.Message):
     PEER: FcParameter.Scheme
     MASTER_SLAVE: FcParameter.Scheme
     SCHEME_FIELD_NUMBER: _ClassVar[int]
+    PIECES_FIELD_NUMBER: _ClassVar[int]
     scheme: FcParameter.Scheme
-    def __init__(self, scheme: _Optional[_Union[FcParameter.Scheme, str]] = ...) -> None: ...
+    pieces: int
+    def __init__(self, scheme: _Optional[_Union[FcParameter.Scheme, str]] = ..., pieces: _Optional[int] = ...) -> None: ...
 
 class PipelineParameter(_message.Message):
     __slots__ = ("allocator", "schedule", "micro_batches", "objective", "devices", "costs", "partitions", "gabra_param", "partition_by", "capacity", "batch_norm_over", "recompute", "correction")

@@ -15,6 +15,8 @@ _Exchange, _Balance = pb.ParallelParameter.Exchange, pb.ParallelParameter.Balanc
 _Parallel = pb.ParallelParameter
 STATIC, IDPA, DYNAMIC = _Parallel.STATIC, _Parallel.IDPA, _Parallel.DYNAMIC
 BALANCE, PARAM = (PARALLEL, "balance"), "balance_param"
+ITERATION = pb.BalanceParameter.ITERATION
+HIDDEN = (_Parallel.ALLREDUCE, _Parallel.RING, _Parallel.CGDP)  # exchanges that travel while backward computes
 
 
 def violations(plan: RunPlan) -> Iterator[Violation]:
@@ -26,6 +28,8 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
             f"migrate: true moves samples that IDPA has divided, and balance is {_Balance.Name(parallel.balance)}",
             "use balance: IDPA with exchange: SGWU, AGWU or ASGD, or leave migrate out",
         )
+    if parallel.balance_param.follows_noise:
+        yield from _noise(plan)
     if plan.is_outer:
         if parallel.balance in (STATIC, DYNAMIC):
             yield Violation(
@@ -49,12 +53,52 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
             "iterations are under way",
             "use another schedule, or balance: STATIC",
         )
+    if is_by_iteration(plan) and parallel.replica_ranks > 1:
+        field = "num_stages" if parallel.num_stages > 1 else "num_shards"
+        yield Violation(
+            (PARALLEL, PARAM, "by"),
+            f"by: ITERATION follows the gradients of whole nets, and {field} is {getattr(parallel, field)}",
+            f"set by: COMPUTE, or {field}: 1",
+        )
     if parallel.balance == STATIC and not parallel.balance_param.profile:
         yield Violation(
             BALANCE,
             "balance: STATIC needs balance_param { profile: … }, a file that "
             '"mpirun … bpt time --solver S --profile FILE" writes',
         )
+
+
+def _noise(plan: RunPlan) -> Iterator[Violation]:
+    """Yield why the batch cannot follow the noise of the gradients."""
+    parallel, param = plan.parallel_param, plan.parallel_param.balance_param
+    rule = (PARALLEL, PARAM, "batch", "rule")
+    yield from check_range(param.batch, "min", PARALLEL, PARAM, "batch", least=1)
+    yield from check_range(param.batch, "max", PARALLEL, PARAM, "batch", least=max(param.batch.min, 1))
+    if parallel.exchange not in HIDDEN:
+        name = _Exchange.Name(parallel.exchange)
+        why = f"NOISE_SCALE compares each rank's gradients with their sum, which exchange: {name} does not give to all"
+        yield Violation(rule, why, "use exchange: ALLREDUCE, RING or CGDP")
+    if parallel.replica_ranks > 1:
+        field = "num_stages" if parallel.num_stages > 1 else "num_shards"
+        why = f"NOISE_SCALE compares gradients of whole nets, and {field} is {getattr(parallel, field)}"
+        yield Violation(rule, why, f"set {field}: 1")
+    if codec := parallel.compression_param.name:
+        yield Violation(rule, f"NOISE_SCALE needs exact sums of gradients, and codec: {codec} rounds them")
+    if param.normalizer == pb.BalanceParameter.UNIFORM:
+        yield Violation(rule, "NOISE_SCALE counts samples, and normalizer: UNIFORM weights ranks", "leave it out")
+    if plan.optim.iter_size > 1:
+        why = f"NOISE_SCALE decides the passes of an iteration, and iter_size is {plan.optim.iter_size}"
+        yield Violation(("iter_size",), why, "leave iter_size out, and set batch { min }", about=PARAM)
+    if parallel.balance == DYNAMIC and is_by_iteration(plan):
+        why = "by: ITERATION measures iterations, and NOISE_SCALE changes the number of their passes"
+        yield Violation(rule, why, "set by: COMPUTE, or balance: STATIC")
+
+
+def is_by_iteration(plan: RunPlan) -> bool:
+    """Return whether shares make the iteration short, and not only the computing in it."""
+    parallel = plan.parallel_param
+    divided = parallel.balance in (STATIC, DYNAMIC) and not plan.is_outer
+    return divided and parallel.balance_param.by == ITERATION and parallel.exchange in HIDDEN
 
 
 def ignored_settings(plan: RunPlan) -> Iterator[IgnoredSetting]:
@@ -64,9 +108,19 @@ def ignored_settings(plan: RunPlan) -> Iterator[IgnoredSetting]:
     without = {
         "profile": outer or ("" if parallel.balance == STATIC else "without balance: STATIC"),
         "normalizer": outer,
+        "batch": "" if parallel.balance_param.follows_noise else "without batch { rule: NOISE_SCALE }",
+        "by": outer or _why_by_compute(plan),
         "num_batches": "" if parallel.balance == IDPA else "without balance: IDPA",
         "rule": "" if parallel.balance == IDPA else "without balance: IDPA",
     }
     for field, why in without.items():
         if why and plan.given(PARALLEL, PARAM, field):
             yield IgnoredSetting((PARALLEL, PARAM, field), why)
+
+
+def _why_by_compute(plan: RunPlan) -> str:
+    """Return why ``by`` makes no difference; empty if it may."""
+    parallel = plan.parallel_param
+    if parallel.balance not in (STATIC, DYNAMIC):
+        return "without balance: STATIC or DYNAMIC"
+    return "" if parallel.exchange in HIDDEN else f"with exchange: {_Exchange.Name(parallel.exchange)}"

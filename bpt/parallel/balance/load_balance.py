@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection, Sequence
 
 import torch
 
+from bpt.base.errors import FileError
 from bpt.base.log import log_lines
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
@@ -14,6 +16,7 @@ from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.staging import Staging
 from bpt.nn.layers.base import batch_of
 from bpt.parallel.balance import Static
+from bpt.parallel.balance.balance_rules import is_by_iteration
 from bpt.parallel.balance.batch_shares import lines
 from bpt.parallel.balance.divided_net import Division
 from bpt.parallel.balance.shared_batch import SharedBatch
@@ -59,6 +62,12 @@ def static_balance(
         if grid.world.has_lost_ranks:
             profile = profile.of_ranks(grid.world.world_ranks)
         check(profile, now, path, plan.path)
+        if is_by_iteration(plan) and not profile.exchanges:
+            raise FileError(
+                path,
+                "has no times of segments and exchanges, which balance_param { by: ITERATION } needs. "
+                f"{remedy(path, plan.path, grid.world.size)}",
+            )
         if threads := other_threads(profile, now):
             LOG.warning(
                 "Balance: %s was measured with other threads: %s. Times are taken to go down as threads go up. %s",
@@ -67,7 +76,7 @@ def static_balance(
         return profile
 
     profile = outcome_of_first(grid.world, None if grid.world.rank else read)
-    return static_from(profile, division_of(plan, graph, grid, staging), now)
+    return static_from(profile, division_of(plan, graph, grid, staging), now, is_by_iteration(plan))
 
 
 def division_of(plan: RunPlan, graph: LayerGraph, grid: ProcessGrid, staging: Staging | None = None) -> Division:
@@ -76,20 +85,27 @@ def division_of(plan: RunPlan, graph: LayerGraph, grid: ProcessGrid, staging: St
     Args:
         staging: which stage runs which layers; without it all stages count alike.
     """
-    shards, stages = grid.shards, grid.stages
-    split_nodes = {node.index for node in split_layers(graph)} if shards > 1 else set()
     masters = plan.parallel_param.fc_param.scheme == pb.FcParameter.MASTER_SLAVE
-    parts, split = [0.0] * stages, [0.0] * stages
-    whole = sum(node.flops for node in graph.nodes) or 1
+    of_kinds = (staging.of_kinds or (staging.of_layers,)) if staging else (None,) * len(grid.layout.kinds)
+    split_nodes = {node.index for node in split_layers(graph)} if grid.shards > 1 else set()
+    kinds = list(zip(grid.layout.kinds, of_kinds, strict=True))
+    parts = [
+        _parts(graph, stages, of_layers, range(len(graph))) or [1 / stages] * stages for stages, of_layers in kinds
+    ]
+    split = [_parts(graph, stages, of_layers, split_nodes) or [0.0] * stages for stages, of_layers in kinds]
+    return Division(grid.layout, parts, split, masters)
+
+
+def _parts(
+    graph: LayerGraph, stages: int, of_layers: Sequence[int] | None, counted: Collection[int]
+) -> list[float] | None:
+    """Return the part of the net's operations of each stage in the counted layers; ``None`` if they have none."""
+    parts, whole = [0.0] * stages, sum(node.flops for node in graph.nodes) or 1
     for node in graph.nodes:
-        own = node.flops / whole
-        where = (staging.of_layers[node.index],) if staging else range(stages)
-        for stage in where:
-            parts[stage] += own / len(where)
-            split[stage] += own / len(where) * (node.index in split_nodes)
-    if not sum(parts):
-        parts = [1 / stages] * stages
-    return Division(grid.replicas, parts, split, shards, masters)
+        where = range(stages) if of_layers is None else (of_layers[node.index],)
+        for stage in where if node.index in counted else ():
+            parts[stage] += node.flops / whole / len(where)
+    return parts if any(parts) else None
 
 
 class LoadBalanceReport:
@@ -125,7 +141,10 @@ class LoadBalanceReport:
 
     @property
     def _is_shown(self) -> bool:
-        return self._parallel.samples.size > 1 and bool(self._batch) and self._parallel.has_outputs
+        parallel = self._parallel
+        # Unlike replicas compare their first stages.
+        together = parallel.samples.size == parallel.number > 1
+        return together and bool(self._batch) and parallel.has_outputs
 
     def _log(self, computing: float | None) -> None:
         parallel = self._parallel

@@ -46,7 +46,7 @@ class IterationKind(NamedTuple):
 class ChunkSegment(NamedTuple):
     """A segment of the net that is cut into single layers, with the layers that have trained parameters in it.
 
-    It is one such layer, but for the neighbours of model-parallel layers: there it may be several, or none.
+    It is one such layer, except for the neighbours of model-parallel layers: there it may be several, or none.
 
     Attributes:
         layers: from the top down.

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine.optim.rules import UPDATE_RULES
 from bpt.graph.autocast import blob_itemsizes
 from bpt.graph.layer_spec import count
 from bpt.parallel.pipeline.simulation import PlayedStage
@@ -61,6 +62,9 @@ def peak_memory(arrangement: Arrangement, played: Sequence[PlayedStage]) -> Floa
         most = np.maximum(most, come - blobs)  # the update
         diffs = max((layer.diffs for layer in layers), default=0.0) * samples
         found[a.ranks[stage].ravel()] = a.stage_parameter_bytes[stage] + LIBRARIES
+        if a.plan.parallel_param.divides_update:
+            moments = UPDATE_RULES[a.plan.optim.type].moments * gradients
+            found[a.ranks[stage].ravel()] -= moments * (1 - 1 / len(data_ranks))
         if a.micro_batches > 1:
             diffs = diffs + HOLES * sum(layer.blobs for layer in layers) * samples
         crossing = _crossing(a, stage, each.peaks) * samples

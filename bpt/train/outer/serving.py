@@ -29,12 +29,12 @@ from bpt.parallel.outer.replay import Replay
 from bpt.system.comm.base import Buffer, Communicator
 from bpt.system.events.bus import EventBus
 from bpt.train.outer.assignment import Assignment
-from bpt.train.outer.background_evaluator import BackgroundEvaluator
+from bpt.train.outer.background_evaluator import OUTER, BackgroundEvaluator
 from bpt.train.outer.coded_submissions import Coded
 from bpt.train.outer.colocated import Colocated
 from bpt.train.outer.data_set import samples_of
 from bpt.train.outer.flat_weights import FlatWeights
-from bpt.train.outer.global_weights import GlobalWeights
+from bpt.train.outer.global_weights import GlobalWeights, names_used, workers_of
 from bpt.train.outer.messages import write_head
 from bpt.train.outer.monitor import Monitor
 from bpt.train.outer.node_solvers import node_lines, server_solver
@@ -51,7 +51,7 @@ from bpt.train.outer.worker_links import ToServer, ToWorker
 from bpt.train.outer.worker_ranks import WorkerRanks
 from bpt.train.rules.violations import ignored_settings
 from bpt.train.runtime.runtime import Runtime
-from bpt.train.solver.milestones import Listener
+from bpt.train.solver.milestones import Listener, Milestone
 from bpt.train.solver.solver import RunOutcome
 
 LOG = logging.getLogger("bpt")
@@ -204,7 +204,10 @@ class ServerSession:
         evaluator = BackgroundEvaluator(self.solver, threads, apart=self._server_update is None)
         names = [self._name(node, nodes) for node in range(len(nodes))]
         silent = self._server_update is not None
-        monitor = Monitor(self._plan, names, [n.host for n in nodes], record, self.assignment.first, silent)
+        monitor = Monitor(
+            self._plan, names, [n.host for n in nodes], record, self.assignment.first, silent,
+            self._roles.workers, self._notify,
+        )  # fmt: skip
         with ExitStack() as stack:
             stack.enter_context(self.solver)
             for shipment in self._shipments.values():
@@ -216,6 +219,9 @@ class ServerSession:
                 log = stack.enter_context(writing(os.path.join(self._folder, "replay.jsonl")))
                 log.begin(facts)
             global_weights = self._hold(weights, comm)
+            if memory := self._memory(len(nodes)):
+                global_weights.remember(memory)
+                self._schedule.remember(*workers_of(memory))
             server = MainServer(
                 self._plan,
                 schedule,
@@ -246,6 +252,16 @@ class ServerSession:
             if colocated:
                 colocated.join()
         return outcome
+
+    def _notify(self, milestone: Milestone) -> None:
+        for listener in self.solver.listeners:
+            listener(milestone)
+
+    def _memory(self, workers: int) -> dict[str, Buffer]:
+        """Return what a snapshot has of the server's memory, as far as this run uses it."""
+        memory = self.solver.runtime.run_state.resumed.get(OUTER, {})
+        used = names_used(self._plan.parallel_param, workers)
+        return {name: memory[name].numpy() for name in used if name in memory}
 
     def _hold(self, weights: Buffer, comm: Communicator) -> GlobalWeights | ShardedWeightsClient:
         """Return the global weights, which are here or on parameter servers."""

@@ -14,14 +14,15 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto import fork_fields
 from bpt.engine import compute_rules
 from bpt.engine.optim import lr_policy, unused_settings
-from bpt.engine.optim import rules as update_rules
+from bpt.engine.optim import rules as optim_rules
 from bpt.graph.layer_graph import LayerGraph
 from bpt.parallel.balance import balance_rules, divisible_batches
 from bpt.parallel.exchange import exchange_rules, local_rules
 from bpt.parallel.exchange.codec import codec_rules
 from bpt.parallel.model_parallel import model_parallel
 from bpt.parallel.outer import outer_rules
-from bpt.parallel.pipeline import pipeline_rules
+from bpt.parallel.pipeline import pipeline_rules, replica_rules
+from bpt.parallel.sharded_update import update_rules
 from bpt.system.comm.grid import indivisible
 from bpt.train import state
 from bpt.train.rules import detection_rules, fault_rules, test_output_rules
@@ -35,14 +36,16 @@ def violations(plan: RunPlan) -> list[Violation]:
         *_topology(plan),
         *outer_rules.violations(plan),
         *pipeline_rules.violations(plan),
+        *replica_rules.violations(plan),
         *exchange_rules.violations(plan),
         *codec_rules.violations(plan),
         *local_rules.violations(plan),
+        *update_rules.violations(plan),
         *fault_rules.violations(plan),
         *balance_rules.violations(plan),
         *compute_rules.violations(plan),
         *lr_policy.violations(plan.optim),
-        *update_rules.violations(plan.optim),
+        *optim_rules.violations(plan.optim),
         *test_output_rules.violations(plan),
     ]
 
@@ -94,9 +97,9 @@ def violations_of_ranks(plan: RunPlan, ranks: int, on_gpu: bool = False) -> list
     if plan.is_outer:
         return [*found, *outer_rules.violations_of_ranks(plan, ranks)]
     parallel = plan.parallel_param
-    if why := indivisible(ranks, parallel.num_stages, parallel.num_shards):
+    if why := "" if parallel.replica else indivisible(ranks, parallel.num_stages, parallel.num_shards):
         found.append(Violation((PARALLEL,), why, about=PARALLEL))
-    return found
+    return [*found, *replica_rules.violations_of_ranks(plan, ranks)]
 
 
 def violations_of_net(
@@ -112,10 +115,11 @@ def violations_of_net(
     found = list(test_output_rules.violations_of_net(plan, tests)) if graph.phase == pb.TRAIN else []
     trains = graph.phase == pb.TRAIN
     if ranks > 1:
-        replicas = max(1, ranks // parallel.replica_ranks)
+        replicas = parallel.layout(ranks).replicas
         found += divisible_batches.violations_in_training(plan, graph, replicas) if trains else []
         for test in tests if trains else (graph, *tests):
             found += divisible_batches.violations_in_test(plan, test, replicas)
+    found += replica_rules.violations_of_net(plan, graph)
     found += pipeline_rules.violations_of_net(plan, graph) if trains else []
     for net in (graph, *tests):
         found += divisible_batches.violations_on_stages(plan, net)

@@ -147,6 +147,7 @@ class UpdateRule:
         first: int,
         last: int | None,
     ) -> None:
+        self.before_change()
         groups: dict[UpdateNumbers, list[int]] = {}
         for value in values:
             if value.grad is not None and id(value) in steps:

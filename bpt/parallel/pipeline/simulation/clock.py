@@ -151,7 +151,7 @@ def simulate(streams: Sequence[Sequence[Instruction]], times: PipelineTimes) -> 
         streams: of stage 0, 1, …; of several iterations one behind the other.
 
     Raises:
-        DeadlockError: no stage can go on.
+        DeadlockError: no stage can continue.
     """
     stages, network = play(streams, times)
     updates = [stage.updates for stage in stages]
@@ -175,7 +175,7 @@ def play(
         times: as Times has them, or arrays of those of many pipelines; then ``later`` takes arrays, too.
 
     Raises:
-        DeadlockError: no stage can go on.
+        DeadlockError: no stage can continue.
     """
     network = Network(streams, later)
     stages = [PlayedStage(number, stream, times, network, later) for number, stream in enumerate(streams)]
