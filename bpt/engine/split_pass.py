@@ -93,8 +93,9 @@ class BlockPass:
 
     def run_back(self, diff: Tensor | None, piece: int = 0) -> Tensor | None:
         """Return the diff of the bottom of a piece, computed from that of the slice's top; ``None``: it wants none."""
-        diffs = {self.block.top: diff}
-        found = self.compute.backward(self.segment, self.left.pieces[piece], diffs, self.state.weights)
+        state, diffs = self.left.pieces[piece], {self.block.top: diff}
+        found = self.compute.backward(self.segment, state, diffs, self.state.weights)
+        self.left.due += state.due
         return found.get(self.block.bottom)
 
     def add_deferred_gradients(self) -> None:
@@ -163,6 +164,7 @@ class SplitPass:
         left = state.segments.pop(self.segment.index)
         assert isinstance(left, PieceStates)
         self._collectives.backward(self._enter(state, left, True))
+        state.keep_due(self.segment.index, left)
 
     def _enter(self, state: MicroBatchState, left: PieceStates, grad: bool) -> BlockPass:
         self._net.enter(state.context)

@@ -24,6 +24,7 @@ from bpt.parallel.model_parallel.piece_exchange import PieceExchange
 from bpt.system.comm.base import Communicator
 from bpt.system.comm.grid import ProcessGrid
 from bpt.system.events.totals import Traffic
+from tests.support.cut_nets import layer
 from tests.support.doubles.seen import Seen
 from tests.support.doubles.thread_ranks import run_ranks
 from tests.support.golden_cases import graph_of
@@ -48,12 +49,6 @@ def conv(name: str, bottom: str) -> str:
 def fc(name: str, bottom: str, num_output: int, more: str = "", param: str = "") -> str:
     return f"""layer {{ name: "{name}" type: "InnerProduct" bottom: "{bottom}" top: "{name}" {more}
         inner_product_param {{ num_output: {num_output} {FILLERS} {param} }} }}"""
-
-
-def layer(kind: str, bottoms: str, tops: str = "", more: str = "") -> str:
-    names = "".join(f' bottom: "{bottom}"' for bottom in bottoms.split())
-    made = "".join(f' top: "{name}"' for name in tops.split())
-    return f'layer {{ name: "{kind}_{bottoms}_{tops}" type: "{kind}" {names} {made} {more} }}'
 
 
 @dataclass

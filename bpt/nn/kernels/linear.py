@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn import functional
 
+from bpt.nn.kernels.backward_part import wanted_gradients
 from bpt.nn.kernels.recording import is_compiling_or_tracing
 
 SMALL = 2_000_000  # multiply-adds below which the call costs more than it saves
@@ -104,7 +105,7 @@ class _Linear(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: FunctionCtx, dy: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors  # type: ignore[attr-defined]
-        wants_x, wants_weight, wants_bias = ctx.needs_input_grad  # type: ignore[attr-defined]
+        wants_x, wants_weight, wants_bias = wanted_gradients(ctx)
         dy = dy.contiguous()
         return (
             _multiply(dy, weight.t()) if wants_x else None,

@@ -20,7 +20,7 @@ class Pipelined:
     """The scheduler of one stage of a pipeline whose stages go in step.
 
     Attributes:
-        rule: ``SEQUENTIAL``, ``GPIPE`` or ``ONE_F_ONE_B`` of the schema's ``PipelineParameter``.
+        rule: any value of the schema's ``PipelineParameter.Schedule`` except ``DELAYED``.
     """
 
     pipeline: Pipeline

@@ -116,6 +116,18 @@ class Arrangement:
         return self.costs.batch * (self.replicas if multiplies else 1)
 
     @property
+    def recomputes(self) -> bool:
+        """Whether micro-batches run forward again before they run backward."""
+        return self.staging is not None and self.plan.parallel_param.pipeline_param.recompute
+
+    @property
+    def holds_one(self) -> bool:
+        """Whether a stage holds the activations of one micro-batch, and only the inputs of others."""
+        if self.staging is None or self.staging.gathers or self.staging.rule == pb.PipelineParameter.ZERO_BUBBLE:
+            return False
+        return self.recomputes
+
+    @property
     def micro_batches(self) -> int:
         """The number of micro-batches of a share."""
         return self.staging.micro_batches if self.staging else 1

@@ -48,8 +48,11 @@ class DataRankTimes:
         return self._once(("F", segment), lambda: self._pass(stage, segment, forward=True))
 
     def backward(self, stage: int, segment: int) -> Floats:
+        return self._once(("B", segment), lambda: self._backward(stage, segment))
+
+    def weights(self, stage: int, segment: int) -> Floats:
         return self._once(
-            ("B", segment), lambda: self._pass(stage, segment, forward=False) + self._border(stage, segment)
+            ("V", segment), lambda: self._weights_part(segment) * self._pass(stage, segment, forward=False)
         )
 
     def transfer(self, flow: int, diff: bool) -> Floats:
@@ -89,6 +92,16 @@ class DataRankTimes:
         if a.blocks.get(segment) is None:
             return computing + moving
         return self._in_pieces(stage, segment, self._split(stage, computing, moving), forward)
+
+    def _backward(self, stage: int, segment: int) -> Floats:
+        found: Floats = self._pass(stage, segment, forward=False) + self._border(stage, segment)
+        return found + self.forward(stage, segment) if self._a.recomputes else found
+
+    def _weights_part(self, segment: int) -> float:
+        """Return the part of a backward pass that a pass in two computes in its second part."""
+        span = self._a.segments[segment]
+        layers = self._a.costs.layers[span.start : span.end]
+        return sum(cost.weights for cost in layers) / (sum(cost.backward for cost in layers) or 1.0)
 
     def _border(self, stage: int, segment: int) -> Floats | float:
         """Return the seconds of the border to the next segment if that is on the same stage, else 0."""

@@ -27,6 +27,7 @@ from bpt.parallel.pipeline.simulation.trace import COMPUTE, EXCHANGE
 from bpt.perf.forecast.arrangement import Arrangement, arrange
 from bpt.perf.forecast.data_rank_times import DataRankTimes
 from bpt.perf.forecast.exchange_costs import ExchangeCosts, ExchangeOverlap, IssuedGradients, StageExchange
+from bpt.perf.forecast.gather_overlap import GatherOverlap
 from bpt.perf.forecast.iteration_shares import with_balanced_shares
 from bpt.perf.forecast.lower_bound import lower_bound
 from bpt.perf.forecast.net_costs import NetCosts
@@ -173,6 +174,11 @@ class Iteration:
         """The first simulated iteration that counts; with DELAYED, only the later half does, with a full pipeline."""
         return len(self._stages[0].updates) // 2 if self._is_delayed else 0
 
+    @cached_property
+    def _gathers(self) -> GatherOverlap:
+        """The gather of weights ahead of the forward pass, with a divided update."""
+        return GatherOverlap.of(self._exchange, self._stages, self._a.cluster.busy_efficiency)
+
     def forecast(self, bars: bool = False) -> Forecast:
         """Simulate the iteration and return its forecast."""
         a = self._a
@@ -186,7 +192,7 @@ class Iteration:
             for stage, played in enumerate(self._stages)
         ]
         last = max(own.undisturbed for own in exchanges)
-        end, broadcast = self._end_of(exchanges), self._exchange.broadcast
+        end, before = self._end_of(exchanges), self._exchange.broadcast + self._gathers.delay
         seconds = end + self._update
         if self._first:  # each simulated iteration has an exchange and an update
             first = float(np.max(self._stages[-1].updates[self._first - 1]))
@@ -198,9 +204,9 @@ class Iteration:
         within, between = self._bytes_sent()
         return Forecast(
             a.plan,
-            seconds + broadcast,
+            seconds + before,
             computing,
-            max(end - last, 0.0) + broadcast,
+            max(end - last, 0.0) + before,
             within,
             between,
             peak_memory(a, self._stages),
@@ -224,9 +230,10 @@ class Iteration:
     def _own_updates(self) -> Floats:
         """Seconds by which the update of each data-parallel rank delays its next iteration, if that waits for no other.
 
-        With stages the others' updates may be waited for, and with TREE the root's: then ``_update`` delays all.
+        With stages or a divided update the others' updates are waited for, and with TREE the root's: then ``_update``
+        delays all.
         """
-        waits = self._a.staging is not None or self._is_tree or self._is_delayed
+        waits = self._a.staging is not None or self._is_tree or self._is_delayed or self._exchange.divides
         return np.zeros(self._a.shares.shape) if waits else self._times_alone.update(0)
 
     def _after_updates(self, issued: IssuedGradients) -> IssuedGradients:
@@ -237,7 +244,9 @@ class Iteration:
         """Seconds of the update on the slowest rank for which all others wait; with TREE only the root updates."""
         if self._own_updates.any():
             return 0.0
-        updates = [self._times_alone.update(stage) for stage in range(self._a.stages)]
+        a = self._a
+        parts = [len(a.data_ranks[stage]) if self._exchange.divides else 1 for stage in range(a.stages)]
+        updates = [self._times_alone.update(stage) / part for stage, part in enumerate(parts)]
         return max(float(each[0] if self._is_tree else np.max(each)) for each in updates)
 
     def _bytes_sent(self) -> tuple[float, float]:
@@ -251,15 +260,18 @@ class Iteration:
         return float(found[0]), float(found[1])
 
     def _bars(self, exchanges: Sequence[StageExchange]) -> Iterator[ForecastBar]:
-        a, broadcast = self._a, self._exchange.broadcast
+        a, broadcast, gathers = self._a, self._exchange.broadcast, self._gathers
+        shift = broadcast + gathers.delay
         if broadcast:
             yield from (ForecastBar(rank, EXCHANGE, "C", 0.0, broadcast) for rank in range(min(a.size, SHOWN_RANKS)))
         for stage, played in enumerate(self._stages):
             intervals = {segment: (start, end) for segment, start, end in exchanges[stage].intervals}
             for place, rank in enumerate(a.data_ranks[stage].tolist()):
                 if rank < SHOWN_RANKS:
+                    for segment, start, end in gathers.intervals[stage]:
+                        yield ForecastBar(rank, EXCHANGE, f"G{segment}", start, end)
                     update = float(self._own_updates[place])
-                    yield from _bars_of_rank(rank, place, played.events, intervals, broadcast, update)
+                    yield from _bars_of_rank(rank, place, played.events, intervals, shift, update)
 
 
 def _bars_of_rank(

@@ -76,7 +76,7 @@ class _Search:
         self.best = start
         self.least = float(score(objective, start[None])[0])
         self.relaxation = Relaxation(self.loads)
-        self.alive = self.loads.least_alive
+        self.alive = self.loads.run_again(self.loads.least_alive)
         self.twins = _twins(self.loads)
         self.seen = 0
 

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 from bpt.engine.instructions import (
     Backward,
+    BackwardInputs,
+    BackwardWeights,
     Broadcast,
     ExchangeGradients,
     Forward,
@@ -213,6 +215,8 @@ class PlayedStage(SteppedProcess):
             **dict.fromkeys((Broadcast, LoadBatch, PostRecv, ReleaseBatch), self._take_no_time),
             Forward: self._forward,
             Backward: self._backward,
+            BackwardInputs: self._backward_inputs,
+            BackwardWeights: self._backward_weights,
             ForwardBackward: self._both,
             Send: self._send,
             Recv: self._receive,
@@ -241,7 +245,18 @@ class PlayedStage(SteppedProcess):
 
     def _backward(self, backward: Backward) -> None:
         self._compute(backward, self._times.backward(self._number, backward.segment))
-        self._in_flight[backward.segment] -= 1
+        self._end_micro_batch(backward.segment)
+
+    def _backward_inputs(self, backward: BackwardInputs) -> None:
+        stage, segment = self._number, backward.segment
+        self._compute(backward, self._times.backward(stage, segment) - self._times.weights(stage, segment))
+
+    def _backward_weights(self, backward: BackwardWeights) -> None:
+        self._compute(backward, self._times.weights(self._number, backward.segment))
+        self._end_micro_batch(backward.segment)
+
+    def _end_micro_batch(self, segment: int) -> None:
+        self._in_flight[segment] -= 1
         self._has_gradients = True
 
     def _both(self, both: ForwardBackward) -> None:
