@@ -60,6 +60,13 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
             f"by: ITERATION follows the gradients of whole nets, and {field} is {getattr(parallel, field)}",
             f"set by: COMPUTE, or {field}: 1",
         )
+    if is_by_iteration(plan) and parallel.divides_update:
+        yield Violation(
+            (PARALLEL, PARAM, "by"),
+            "by: ITERATION follows iterations that end with the sums of gradients, and "
+            f"update: {_update_of(plan)} gathers weights afterwards",
+            "set by: COMPUTE, or update: REPLICATED",
+        )
     if parallel.balance == STATIC and not parallel.balance_param.profile:
         yield Violation(
             BALANCE,
@@ -82,6 +89,9 @@ def _noise(plan: RunPlan) -> Iterator[Violation]:
         field = "num_stages" if parallel.num_stages > 1 else "num_shards"
         why = f"NOISE_SCALE compares gradients of whole nets, and {field} is {getattr(parallel, field)}"
         yield Violation(rule, why, f"set {field}: 1")
+    if parallel.divides_update:
+        why = f"NOISE_SCALE needs all sums of gradients, and with update: {_update_of(plan)} each rank has a slice of them"
+        yield Violation(rule, why, "set update: REPLICATED")
     if codec := parallel.compression_param.name:
         yield Violation(rule, f"NOISE_SCALE needs exact sums of gradients, and codec: {codec} rounds them")
     if param.normalizer == pb.BalanceParameter.UNIFORM:
@@ -92,6 +102,10 @@ def _noise(plan: RunPlan) -> Iterator[Violation]:
     if parallel.balance == DYNAMIC and is_by_iteration(plan):
         why = "by: ITERATION measures iterations, and NOISE_SCALE changes the number of their passes"
         yield Violation(rule, why, "set by: COMPUTE, or balance: STATIC")
+
+
+def _update_of(plan: RunPlan) -> str:
+    return _Parallel.Update.Name(plan.parallel_param.update)
 
 
 def is_by_iteration(plan: RunPlan) -> bool:
