@@ -188,6 +188,10 @@ class JsonValue:
             JsonValue(self.path, self.kind, f"{self.way}[{index}]", value) for index, value in enumerate(self.value)
         ]
 
+    def entries_of(self, name: str) -> list[JsonValue]:
+        """Return the entries of a list in this object; none if the object does not have it."""
+        return self[name].entries() if isinstance(self.value, dict) and name in self.value else []
+
     def integer(self, least: int) -> int:
         """Return a whole number of at least ``least``."""
         if not isinstance(self.value, int) or isinstance(self.value, bool) or self.value < least:

@@ -198,12 +198,15 @@ def _run(arguments: argparse.Namespace) -> int:
         from bpt.system.comm.launch import ignore_torchruns_threads
 
         ignore_torchruns_threads()
-        from bpt.system.comm.neighbours import CpuTime, set_omp_wait_policy
+        from bpt.system.comm.neighbours import CpuTime
+        from bpt.system.comm.openmp_waiting import set_omp_wait_policy, spin_while_cores_are_free
 
         set_omp_wait_policy()
         started = CpuTime.now()
         if arguments.command == "train":
             train.greet(arguments)
+        import torch
+
         from bpt.apps.commands.job import Job
         from bpt.base.log import check_log
         from bpt.system.comm import rank_failure
@@ -216,7 +219,8 @@ def _run(arguments: argparse.Namespace) -> int:
         COMMANDS[arguments.command].run(arguments, Job.enter(world, started))
         check_log()
 
-    return rank_failure.run(command)
+    with spin_while_cores_are_free(started, torch.get_num_threads):
+        return rank_failure.run(command)
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ class AllocatedSampler:
     def release(self, position: int, runs: Iterable[Run]) -> None:
         """From ``position`` of the stream on, the samples of ``runs`` do not belong to it any more.
 
-        A pass that has begun, as batches reach over the end of the last one, goes on with what is left of the others.
+        A pass that has begun, as batches reach over the end of the last one, continues with the rest of the others.
         Positions before it cannot be drawn any more.
 
         Args:

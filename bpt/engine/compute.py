@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from bpt.base.errors import BptError, RunError
 from bpt.engine.differentiate import add_gradients
 from bpt.engine.segment_state import SegmentState, Weights
+from bpt.engine.weight_gradients import run_first_part
 from bpt.graph.segments import Segment
 from bpt.graph.transfers import wants_diff
 from bpt.nn.layers.python_errors import explain
@@ -58,6 +60,10 @@ class Compute(ABC):
             update: may be called for parameters whose gradients are complete and whose values nothing needs any more.
                 The caller updates the other parameters.
         """
+
+    def backward_weights(self, segment: Segment, state: SegmentState) -> None:
+        """Add the gradients that ``backward`` has left in ``state.due`` to the ``.grad`` of parameters."""
+        assert not state.due, segment
 
     def can_join(self, segment: Segment) -> bool:
         """Return whether ``forward_backward`` need not run all layers forward before it runs one backward."""
@@ -124,16 +130,23 @@ class LibraryCompute(Compute):
                 roots.append(top)
                 grads.append(diff)
         if roots:
-            self._differentiate(segment, roots, grads)
+            with self._explain(segment):
+                self._differentiate(state, roots, grads)
         return {
             edge: torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
             for edge, leaf in state.leaves.items()
             if leaf.requires_grad
         }
 
-    def _differentiate(self, segment: Segment, roots: list[Tensor], grads: list[Tensor]) -> None:
+    def _differentiate(self, state: SegmentState, roots: list[Tensor], grads: list[Tensor]) -> None:
+        """Add the gradients that follow from ``grads`` of ``roots`` to those of parameters and of ``state.leaves``."""
+        add_gradients(roots, grads, self._keeps_graphs)
+
+    @contextmanager
+    def _explain(self, segment: Segment) -> Iterator[None]:
+        """Raise errors of the scope with the layers of ``segment``."""
         try:
-            add_gradients(roots, grads, self._keeps_graphs)
+            yield
         except BptError:
             raise
         except Exception as error:
@@ -146,3 +159,18 @@ class LibraryCompute(Compute):
                 raise
             hint = "" if first == last or is_out_of_memory(error) else "; debug_info: true tells which layer"
             raise RunError(f"backward pass, {kernel_error(where, error)}{hint}") from error
+
+
+class TwoPartCompute(LibraryCompute):
+    """Runs backward passes in two parts (``schedule: ZERO_BUBBLE``): ``backward``, and then ``backward_weights``."""
+
+    def _differentiate(self, state: SegmentState, roots: list[Tensor], grads: list[Tensor]) -> None:
+        leaves = [leaf for leaf in state.leaves.values() if leaf.requires_grad]
+        found, state.due = run_first_part(roots, grads, leaves)
+        for leaf, gradient in zip(leaves, found, strict=True):
+            leaf.grad = gradient
+
+    def backward_weights(self, segment: Segment, state: SegmentState) -> None:
+        with self._explain(segment):
+            while state.due:
+                state.due.pop(0).add()

@@ -24,6 +24,7 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
             ("debug_info",),
             "debug_info: true looks at every layer, and those that are split over ranks (num_shards) are nowhere whole",
         )
+    yield from check_range(parallel.fc_param, "pieces", PARALLEL, "fc_param", least=1)
     yield from check_range(
         parallel.inner_param,
         "num_threads",

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import GradientEdge
 
 # (blobs, their diffs, keep the graph, graph of gradients, leaves wanted, allow_unreachable=, accumulate_grad=)
 _RunBackward = Callable[..., Sequence[Tensor | None]]
@@ -32,12 +33,30 @@ def add_gradients(tops: Sequence[Tensor], diffs: Sequence[Tensor], keep_graph: b
         run(tuple(tops), tuple(diffs), keep_graph, False, (), allow_unreachable=True, accumulate_grad=True)
 
 
-def gradients(tops: Sequence[Tensor], diffs: Sequence[Tensor], leaves: Sequence[Tensor]) -> Sequence[Tensor | None]:
-    """Return the gradients of ``leaves`` that follow from ``diffs`` of ``tops``; ``None`` where nothing flows."""
+def gradients(
+    tops: Sequence[Tensor], diffs: Sequence[Tensor], leaves: Sequence[Tensor | GradientEdge], keep_graph: bool = False
+) -> Sequence[Tensor | None]:
+    """Return the gradients of ``leaves`` that follow from ``diffs`` of ``tops``; ``None`` where nothing flows.
+
+    Args:
+        leaves: tensors, or inner places of the graph.
+        keep_graph: as of ``add_gradients``.
+    """
     run = autograd_engine()
     if run is None:
-        return torch.autograd.grad(tops, leaves, diffs, allow_unused=True)
-    return run(tuple(tops), tuple(diffs), False, False, tuple(leaves), allow_unreachable=True, accumulate_grad=False)
+        return torch.autograd.grad(tops, leaves, diffs, retain_graph=keep_graph, allow_unused=True)  # type: ignore[arg-type]
+    return run(
+        tuple(tops), tuple(diffs), keep_graph, False, tuple(leaves), allow_unreachable=True, accumulate_grad=False
+    )
+
+
+def add_gradients_of(top: GradientEdge, diff: Tensor, leaves: Sequence[Tensor]) -> None:
+    """Add the gradients of ``leaves`` that follow from ``diff`` of an inner place of the graph to their ``.grad``."""
+    run = autograd_engine()
+    if run is None:
+        torch.autograd.backward((top,), (diff,), inputs=leaves)
+    else:
+        run((top,), (diff,), False, False, tuple(leaves), allow_unreachable=True, accumulate_grad=True)
 
 
 @cache

@@ -31,11 +31,13 @@ class Applied(NamedTuple):
         batch: the number of the batch that they are of.
         iteration: of the solver in which it began.
         layers: whose they are; ``None``: of all.
+        late: the number of updates since the batch began.
     """
 
     batch: int
     iteration: int
     layers: frozenset[int] | None
+    late: int = 0
 
 
 @dataclass
@@ -88,6 +90,8 @@ class PassExecutor:
         self._handlers: dict[type[InstructionBase], Handler] = {
             do.Forward: self._forward,
             do.Backward: self._backward,
+            do.BackwardInputs: self._backward,
+            do.BackwardWeights: lambda instruction: operator.backward_weights(instruction.segment, instruction.micro),
             **operator.batches.handlers(),
         }
 
@@ -155,7 +159,7 @@ class PassExecutor:
             now.pass_number += 1
             self.operator.begin_pass(now.iteration, now.pass_number, now.loss_scale)
 
-    def _backward(self, instruction: do.Backward) -> None:
+    def _backward(self, instruction: do.Backward | do.BackwardInputs) -> None:
         self.operator.backward(instruction.segment, instruction.micro, self._now.early_now)
         if self._now.debug:
             debug_info.log_backward(self.operator, instruction.segment)
@@ -193,6 +197,7 @@ class Executor(PassExecutor):
         self._update: Callable[[Loss], object] = lambda loss: None
         self._handlers |= {
             do.Broadcast: lambda instruction: exchange.broadcast(),
+            do.Gather: lambda instruction: exchange.gather(instruction.segment),
             do.ForwardBackward: self._forward_backward,
             do.ExchangeGradients: self._start_exchange,
             do.Wait: self._wait,
@@ -217,7 +222,7 @@ class Executor(PassExecutor):
             debug: log every blob and diff, in Caffe's lines; the operator must be cut into one segment a layer.
             scale: returns the loss scale of the batch that begins, of this number; its gradients come multiplied by it.
             early: may update parameters before ``update`` is called, in the backward pass that completes their
-                gradients; only for one segment on one rank, in step.
+                gradients, for one segment on one rank, in step; or in the exchange, where it has summed slices.
             late: the loss may be read after the iteration, so that the host need not wait for the device; only on one
                 rank.
 
@@ -228,7 +233,7 @@ class Executor(PassExecutor):
         if not self._batches.begin(iteration):
             self.operator.batches.forget()
             self._status.forget()
-        batch = self._batches.batch
+        batch, early = self._batches.batch, self._exchange.take_early(early)
         loss_scale = scale(batch)
         self._begin(IterationState(iteration, -1, self._no_loss(), True, debug, loss_scale, early, self._passes - 1))
         self._update, self._late = update, late
@@ -251,11 +256,18 @@ class Executor(PassExecutor):
             self._execute(do.Broadcast())
         return super().evaluate(iteration, number, grad=grad, debug=debug)
 
+    def complete_weights(self) -> None:
+        """Wait for the weights of all segments that other ranks have updated, because they will be read."""
+        self._exchange.complete_weights()
+
     def applied(self) -> list[Applied]:
         """Return the gradients that the update at the end of the last iteration applies."""
         batches = self._batches
         found = self._scheduler().applied(batches.batch, batches.first)
-        return [Applied(batch, batches.iteration_of(batch), self._layers(segments)) for batch, segments in found]
+        return [
+            Applied(batch, batches.iteration_of(batch), self._layers(segments), batches.batch - batch)
+            for batch, segments in found
+        ]
 
     def _layers(self, segments: Sequence[int] | None) -> frozenset[int] | None:
         if segments is None:
@@ -294,3 +306,4 @@ class Executor(PassExecutor):
         if not self._late:
             self._loss = self._status.loss
         self._update(self._loss)
+        self._exchange.updated()

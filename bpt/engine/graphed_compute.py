@@ -66,7 +66,7 @@ class GraphedCompute(LibraryCompute):
 
     Labels are checked by a LabelGuard. Forward and backward passes of a net of one segment are captured as a CUDA graph
     after SETTLED_AFTER passes of the same shapes. The captured pass is compared with the plain one first. Where it is
-    impossible, or differs, the log says why, and passes go on one kernel at a time. Updates are no part of the graph,
+    impossible, or differs, the log says why, and passes run one kernel at a time. Updates are no part of the graph,
     since their rates change.
     """
 
@@ -250,7 +250,7 @@ def _restore(parameters: Sequence[torch.nn.Parameter], values: Sequence[Tensor])
 
 
 def _are_close(found: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:
-    """Return whether tensors are equal but for rounding, and finite where the others are."""
+    """Return whether tensors are equal except for rounding, and finite where the others are."""
     if len(found) != len(expected):
         return False
     for one, other in zip(found, expected, strict=True):

@@ -65,6 +65,13 @@ class Broadcast(InstructionBase, letter="C", phase="broadcast"):
 
 
 @dataclass(frozen=True)
+class Gather(InstructionBase, letter="G", phase="broadcast", number="segment"):
+    """Wait for the weights of segment ``segment`` that other ranks have updated (`update: SHARDED`)."""
+
+    segment: int
+
+
+@dataclass(frozen=True)
 class LoadBatch(InstructionBase, letter="D", phase="forward"):
     """Run the layers without bottoms: a batch for the pass whose first micro-batch is ``micro``."""
 
@@ -88,6 +95,25 @@ class Forward(InstructionBase, letter="F", phase="forward", number="segment"):
 @dataclass(frozen=True)
 class Backward(InstructionBase, letter="B", phase="backward", number="segment"):
     """Run segment ``segment`` backward: diffs of its inputs, gradients of its parameters (added up)."""
+
+    segment: int
+    micro: int | None = None
+
+
+@dataclass(frozen=True)
+class BackwardInputs(InstructionBase, letter="I", phase="backward", number="segment"):
+    """Run the first part of a backward pass in two: the diffs of the segment's inputs (Qi et al. 2024: B).
+
+    Gradients of parameters that follow from a matrix product are left to ``BackwardWeights``.
+    """
+
+    segment: int
+    micro: int | None = None
+
+
+@dataclass(frozen=True)
+class BackwardWeights(InstructionBase, letter="V", phase="backward", number="segment"):
+    """Run the second part of a backward pass in two: the gradients that the first part has left (Qi et al. 2024: W)."""
 
     segment: int
     micro: int | None = None
@@ -144,6 +170,17 @@ class ReleaseBatch(InstructionBase, letter="T", phase="pipeline"):
 
 
 @dataclass(frozen=True)
+class ExchangePiece(InstructionBase, letter="Y", phase="exchange", number="segment"):
+    """Exchange the blobs of a piece of the batch, of a split segment, while the segment runs on another piece.
+
+    The communication thread executes it within a ``Forward`` or, with ``diff``, within a ``Backward``.
+    """
+
+    segment: int
+    diff: bool = False
+
+
+@dataclass(frozen=True)
 class ExchangeGradients(InstructionBase, letter="X", phase="exchange", number="segment"):
     """Start to sum the finished gradients of segment ``segment`` over the ranks that hold its parameters."""
 
@@ -172,9 +209,12 @@ class Average(InstructionBase, letter="A", phase="exchange"):
 
 Instruction = (
     Broadcast
+    | Gather
     | LoadBatch
     | Forward
     | Backward
+    | BackwardInputs
+    | BackwardWeights
     | ForwardBackward
     | Send
     | Recv

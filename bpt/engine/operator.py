@@ -17,6 +17,7 @@ from bpt.engine.losses import sum_of_losses
 from bpt.engine.memory_format import MemoryFormatPlacement
 from bpt.engine.pipeline_batches import PipelineBatches
 from bpt.engine.pipeline_stage import PipelineStage
+from bpt.engine.recomputed_pass import RecomputedPass
 from bpt.engine.segment_pass import IdlePass, PlainPass, SegmentPass
 from bpt.engine.segment_state import MicroBatchState
 from bpt.engine.split_pass import MpiFcOperator, SplitBlock, SplitPass
@@ -50,6 +51,7 @@ class Operator:
             ``None``: both are in the same iteration. With a delay the number of a micro-batch is that of the iteration
             in which it begins; batches are not divided.
         gathers: layers that run once for all micro-batches of a pass; each is a segment alone.
+        recomputes: segments run forward again before they run backward, and keep their inputs alone until then.
         state: where the passes of the whole share leave values and diffs; by default an empty one.
 
     Attributes:
@@ -71,6 +73,7 @@ class Operator:
         splits: tuple[int, ...] = (1,),
         delay: int | None = None,
         gathers: Set[int] = frozenset(),
+        recomputes: bool = False,
         state: MicroBatchState | None = None,
     ) -> None:
         self.net = net
@@ -82,6 +85,7 @@ class Operator:
         self.delay = delay
         self.micro_batches = math.prod(splits)
         self._gathered_layers = gathers
+        self._recomputes = recomputes
         self._leads = collectives is None or collectives.leads
         self.batches: ActiveBatches
         if stage is not None:
@@ -141,6 +145,8 @@ class Operator:
             run = PlainPass(self.net, self.compute, self.place, segment, fed=self.stage is None)
             if segment.index in self.gathers:
                 run = GatheredPass(self.net.graph, run, self.micro_batches)
+        if self._recomputes:
+            run = RecomputedPass(self.net, run)
         return StashedPass(self.net, run) if self.delay else run
 
     def feed(self, inputs: Mapping[int, Tensor]) -> None:
@@ -184,6 +190,12 @@ class Operator:
             update: may update parameters of the segment whose gradients this completes (Compute).
         """
         self.batches.backward(self._passes[index], micro, update)
+
+    def backward_weights(self, index: int, micro: int | None = None) -> None:
+        """Add the gradients that ``backward`` has left, where it runs in two parts (TwoPartCompute)."""
+        state = self.batches.state_of(micro).segments.pop(index, None)
+        if state is not None:
+            self.compute.backward_weights(self.segments[index], state)
 
     @property
     def can_join(self) -> bool:

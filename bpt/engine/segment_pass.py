@@ -20,8 +20,8 @@ class SegmentPass(Protocol):
     """Runs a segment forward and backward on what the batches hold; chosen once for each segment.
 
     A ``PlainPass`` runs all layers of the segment. A ``SplitPass`` runs this rank's slices of split layers, a
-    ``GatheredPass`` runs all micro-batches at a time, a ``StashedPass`` uses the weights of an earlier iteration, and
-    an ``IdlePass`` runs no layers.
+    ``GatheredPass`` runs all micro-batches at a time, a ``RecomputedPass`` runs forward again before backward, a
+    ``StashedPass`` uses the weights of an earlier iteration, and an ``IdlePass`` runs no layers.
 
     Attributes:
         segment: the segment that it runs.
@@ -100,8 +100,8 @@ class PlainPass:
         segment_state = state.segments.pop(self.segment.index)
         starts = {edge: self._starting_diff(state, edge, top) for edge, top in segment_state.tops.items()}
         diffs = self._compute.backward(self.segment, segment_state, starts, state.weights, update)
-        for edge, diff in diffs.items():
-            state.diffs[edge] = diff
+        state.diffs.update(diffs)
+        state.keep_due(self.segment.index, segment_state)
 
     def forward_backward(self, state: MicroBatchState, update: Update | None) -> None:
         """Run the segment forward and then backward, without a stop in between."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
+from bpt.engine.weight_gradients import WeightGradients
 from bpt.nn.pass_context import PassContext
 
 Weights = Mapping[int, nn.Parameter]
@@ -15,10 +16,19 @@ Weights = Mapping[int, nn.Parameter]
 
 @dataclass
 class SegmentState:
-    """The blobs that a segment's forward leaves for its backward: its inputs as leaves, and its outputs."""
+    """The blobs that a segment's forward leaves for its backward: its inputs as leaves, and its outputs.
 
-    leaves: dict[int, Tensor] = field(default_factory=dict)  # input edge → detached tensor
-    tops: dict[int, Tensor] = field(default_factory=dict)  # output edge → tensor with its autograd graph
+    Attributes:
+        leaves: input edge → detached tensor.
+        tops: output edge → tensor with its autograd graph.
+        due: what the first part of a backward pass in two leaves for the second part.
+        hidden_states: those that layers had before, by the layer's index, if they will run forward again.
+    """
+
+    leaves: dict[int, Tensor] = field(default_factory=dict)
+    tops: dict[int, Tensor] = field(default_factory=dict)
+    due: list[WeightGradients] = field(default_factory=list)
+    hidden_states: Mapping[int, tuple[Tensor, ...]] = field(default_factory=dict)
 
 
 @dataclass
@@ -38,3 +48,8 @@ class MicroBatchState:
     diffs: MutableMapping[int, Tensor] = field(default_factory=dict)
     segments: dict[int, SegmentState] = field(default_factory=dict)
     weights: Weights = field(default_factory=dict)
+
+    def keep_due(self, segment: int, state: SegmentState) -> None:
+        """Keep of a segment's state what a second part of its backward pass needs, if there will be one."""
+        if state.due:
+            self.segments[segment] = SegmentState(due=state.due)

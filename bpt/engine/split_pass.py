@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from torch import Tensor
 
 from bpt.engine.compute import Compute, Update
+from bpt.engine.differentiate import add_gradients
 from bpt.engine.losses import starting_diff
-from bpt.engine.segment_state import MicroBatchState
+from bpt.engine.segment_state import MicroBatchState, SegmentState
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.segments import Segment
+from bpt.nn.kernels.linear import DeferredProduct
 from bpt.nn.net import Net
 from bpt.nn.pass_context import PassContext
 
@@ -38,6 +40,19 @@ class SplitBlock:
     keeps_slices: bool
 
 
+@dataclass
+class PieceStates(SegmentState):
+    """What the pieces of a batch leave for the backward pass of a split segment.
+
+    Attributes:
+        pieces: the state of each piece, in order.
+        product: what the gradients of the weights need, if they are computed once for all pieces.
+    """
+
+    pieces: list[SegmentState] = field(default_factory=list)
+    product: DeferredProduct = field(default_factory=DeferredProduct)
+
+
 @dataclass(frozen=True)
 class BlockPass:
     """A pass of the split layers ``block`` on this rank's slice.
@@ -49,6 +64,7 @@ class BlockPass:
         block: the layers.
         state: of the micro-batch.
         grad: a backward pass will follow.
+        left: what forward leaves for backward.
     """
 
     net: Net
@@ -57,22 +73,36 @@ class BlockPass:
     block: SplitBlock
     state: MicroBatchState
     grad: bool
+    left: PieceStates
 
-    def run(self, bottom: Tensor, context: PassContext) -> Tensor:
-        """Return the top of the slice, computed from its bottom; layers see ``context`` meanwhile."""
-        self.net.enter(context)
+    def run(self, bottom: Tensor, context: PassContext, pieces: int = 1) -> Tensor:
+        """Return the top of the slice, computed from its bottom; layers see ``context`` meanwhile.
+
+        Args:
+            pieces: the number of pieces of the batch, one of which this is.
+        """
+        product = self.left.product if self.grad and pieces > 1 else None
+        self.net.enter(replace(context, product=product))
         try:
             tops, segment_state = self.compute.forward(self.segment, {self.block.bottom: bottom}, self.grad)
         finally:
             self.net.enter(self.state.context)
         if self.grad:
-            self.state.segments[self.segment.index] = segment_state
+            self.left.pieces.append(segment_state)
         return tops[self.block.top]
 
-    def run_back(self, diff: Tensor | None) -> Mapping[int, Tensor]:
-        """Return the diff of the bottom, computed from that of the slice's top; empty if the bottom wants none."""
-        segment_state = self.state.segments.pop(self.segment.index)
-        return self.compute.backward(self.segment, segment_state, {self.block.top: diff}, self.state.weights)
+    def run_back(self, diff: Tensor | None, piece: int = 0) -> Tensor | None:
+        """Return the diff of the bottom of a piece, computed from that of the slice's top; ``None``: it wants none."""
+        state, diffs = self.left.pieces[piece], {self.block.top: diff}
+        found = self.compute.backward(self.segment, state, diffs, self.state.weights)
+        self.left.due += state.due
+        return found.get(self.block.bottom)
+
+    def add_deferred_gradients(self) -> None:
+        """Add the gradients of the weights that the backward passes of pieces have left out."""
+        if found := list(self.left.product.gradients()):
+            weights, gradients = zip(*found, strict=True)
+            add_gradients(weights, gradients)
 
     def starting_diff(self) -> Tensor | None:
         """Return the diff that flows into the block's top from behind; ``None`` if nothing does."""
@@ -123,12 +153,19 @@ class SplitPass:
         self._collectives = collectives
 
     def forward(self, states: Sequence[MicroBatchState], grad: bool) -> None:
-        self._collectives.forward(self._enter(states, grad))
+        (state,) = states
+        left = PieceStates()
+        self._collectives.forward(self._enter(state, left, grad))
+        if grad:
+            state.segments[self.segment.index] = left
 
     def backward(self, states: Sequence[MicroBatchState], update: Update | None) -> None:
-        self._collectives.backward(self._enter(states, True))
-
-    def _enter(self, states: Sequence[MicroBatchState], grad: bool) -> BlockPass:
         (state,) = states
+        left = state.segments.pop(self.segment.index)
+        assert isinstance(left, PieceStates)
+        self._collectives.backward(self._enter(state, left, True))
+        state.keep_due(self.segment.index, left)
+
+    def _enter(self, state: MicroBatchState, left: PieceStates, grad: bool) -> BlockPass:
         self._net.enter(state.context)
-        return BlockPass(self._net, self._compute, self.segment, self._block, state, grad)
+        return BlockPass(self._net, self._compute, self.segment, self._block, state, grad, left)

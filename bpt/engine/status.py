@@ -17,7 +17,7 @@ class Status:
 
     Args:
         world: all ranks of the run.
-        comm_thread: where the sum travels while backward goes on.
+        comm_thread: where the sum travels during the backward pass.
         signals: this rank's; ``None``: there are none.
     """
 

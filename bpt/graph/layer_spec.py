@@ -135,6 +135,7 @@ class LayerType(Protocol):
     elementwise: bool
     # The fields of its text that name the files that it reads ("data_param.source"), and the kinds of these files.
     files: tuple[tuple[str, FileKind], ...]
+    multiplies: bool  # most of its operations are those of a matrix product
     is_view: bool  # its tops share the memory of its bottom, perhaps in other shapes, in Caffe as here
 
     def infer(self, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

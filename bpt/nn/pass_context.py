@@ -17,6 +17,7 @@ from torch import Tensor
 from bpt.base.seeds import derive_seed
 from bpt.config.precision import FLOAT32, Precision
 from bpt.graph.share import Share, whole_batch
+from bpt.nn.kernels.linear import DeferredProduct
 
 
 def _alone(tensor: Tensor) -> Tensor:
@@ -51,6 +52,7 @@ class PassContext:
         rotation: the part of the batch by which shares are rotated.
         columns: the slice of the features (axis 1) of all samples of the group on which layers run.
         loss_scale: the factor of all diffs, with which those of losses begin.
+        product: collects what the gradient of a fully connected layer's weights needs, if that is computed later.
     """
 
     seed: int = 0
@@ -68,6 +70,7 @@ class PassContext:
     rotation: float = 0.0
     columns: Share | None = None
     loss_scale: float = 1.0
+    product: DeferredProduct | None = None
 
     def generator(self, *key: str | int, device: torch.device | str = "cpu") -> torch.Generator:
         """Return a generator for the purpose ``key``; each call returns the same one."""

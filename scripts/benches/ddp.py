@@ -2,6 +2,8 @@
 
 eager  as anyone would write it first: contiguous, torch.optim.SGD
 fused  channels-last, torch.optim.SGD(fused=True)
+bpt    whose messages are MPI's
+gloo   bpt with transport: TORCH_DISTRIBUTED
 """
 
 from __future__ import annotations
@@ -19,21 +21,26 @@ from torch.nn.parallel import DistributedDataParallel
 
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.system.comm.launch import world as mpi_world
-from scripts.benches.harness.arguments import explain
+from scripts.benches.harness.arguments import add_nets, explain, some_of
 from scripts.benches.harness.launch import environment, mpirun, worker
 from scripts.benches.harness.sides import Side, batch_of, bpt_side, plain_side, solver_source
 from scripts.benches.harness.turns import Side as Processes
 from scripts.benches.harness.turns import compete, serve_turns
 
 HELP = "bpt under mpirun against PyTorch's DistributedDataParallel over gloo"
-BATCHES = {"lenet": 64, "cifar10_quick": 100, "alexnet": 16, "resnet20": 64}
-ITERATIONS = {"lenet": 40, "cifar10_quick": 8, "alexnet": 2, "resnet20": 6}  # a turn
+BATCHES = {"lenet": 64, "cifar10_quick": 100, "alexnet": 16, "resnet20": 64, "googlenet": 8}
+ITERATIONS = {"lenet": 40, "cifar10_quick": 8, "alexnet": 2, "resnet20": 6, "googlenet": 2}  # a turn
+USUAL = ("lenet", "cifar10_quick", "alexnet", "resnet20")
 DDP = ("eager", "fused")
+OURS = {"bpt": pb.ParallelParameter.MPI, "gloo": pb.ParallelParameter.TORCH_DISTRIBUTED}
+RATIOS = (("bpt", "eager"), ("bpt", "fused"), ("gloo", "bpt"))  # those whose sides are measured
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     explain(parser, __doc__)
-    parser.add_argument("--nets", default=",".join(BATCHES), help="which, separated by commas (default: all)")
+    add_nets(parser, BATCHES, USUAL)
+    sides = ",".join((*DDP, "bpt"))
+    parser.add_argument("--sides", type=some_of((*DDP, *OURS), "side"), default=sides, help="(default %(default)s)")
     parser.add_argument("--ranks", type=int, default=2, help="processes of each side (default %(default)s)")
     parser.add_argument("--threads", type=int, default=1, help="torch threads of each (default %(default)s)")
     parser.add_argument("--rounds", type=int, default=10, help="turns of each side (default %(default)s)")
@@ -47,7 +54,7 @@ def start(kind: str, net: str, arguments: argparse.Namespace, folder: Path) -> P
         os.mkfifo(pipe)
     words = worker("ddp", kind, net, str(BATCHES[net]), str(arguments.threads), str(folder), arguments.exchange)
     own = environment(arguments.threads)
-    if kind == "bpt":
+    if kind in OURS:
         commands = [([*mpirun(arguments.ranks), *words], own)]
     else:
         with socket.socket() as probe:
@@ -64,19 +71,21 @@ def start(kind: str, net: str, arguments: argparse.Namespace, folder: Path) -> P
 
 def run(arguments: argparse.Namespace) -> None:
     print(f"{arguments.ranks} processes, {arguments.threads} thread(s) each; medians of rank 0")
-    times = "".join(f" {side + ' ms':>10}" for side in (*DDP, "bpt"))
-    print(f"{'net':<14} {'batch':>5}{times} {'/eager':>6} {'/fused':>6}  layout chosen")
-    for net in arguments.nets.split(","):
+    ratios = [(one, other) for one, other in RATIOS if {one, other} <= set(arguments.sides)]
+    heads = [
+        *(f"{kind + ' ms':>10}" for kind in arguments.sides),
+        *(f"{one + '/' + other:>10}" for one, other in ratios),
+    ]
+    print(" ".join([f"{'net':<14} {'batch':>5}", *heads]), " layout chosen")
+    for net in arguments.nets:
         with tempfile.TemporaryDirectory() as folder:
-            eager, fused, ours = (start(kind, net, arguments, Path(folder)) for kind in (*DDP, "bpt"))
+            sides = {kind: start(kind, net, arguments, Path(folder)) for kind in arguments.sides}
             # Warm-up covers the iterations in which bpt chooses its layout.
-            compete((eager, fused, ours), arguments.rounds, ITERATIONS[net], 24 if ITERATIONS[net] > 2 else 14)
-        print(
-            f"{net:<14} {BATCHES[net]:>5} {eager.median * 1e3:>10.2f} {fused.median * 1e3:>10.2f} "
-            f"{ours.median * 1e3:>10.2f} {ours.median / eager.median:>6.3f} {ours.median / fused.median:>6.3f}  "
-            f"{ours.last['layout']}",
-            flush=True,
-        )
+            compete(list(sides.values()), arguments.rounds, ITERATIONS[net], 24 if ITERATIONS[net] > 2 else 14)
+        cells = [f"{side.median * 1e3:>10.2f}" for side in sides.values()]
+        cells += [f"{sides[one].median / sides[other].median:>10.3f}" for one, other in ratios]
+        layouts = {str(side.last["layout"]) for kind, side in sides.items() if kind in OURS}
+        print(" ".join([f"{net:<14} {BATCHES[net]:>5}", *cells]), "", ", ".join(sorted(layouts)), flush=True)
 
 
 def serve(kind: str, name: str, batch: str, threads: str, folder: str, exchange: str) -> None:
@@ -92,7 +101,7 @@ def serve(kind: str, name: str, batch: str, threads: str, folder: str, exchange:
 
 def side_of(kind: str, name: str, batch: int, exchange: str) -> tuple[int, Side]:
     """This process's rank, and its side. Each rank has its part of the batch."""
-    if kind == "bpt":
+    if kind in OURS:
         world = mpi_world()
         rank, size = world.rank, world.size
     else:
@@ -104,5 +113,5 @@ def side_of(kind: str, name: str, batch: int, exchange: str) -> tuple[int, Side]
         source = solver_source(name, len(data), "CONTIGUOUS")
         return rank, plain_side(source, data, label, kind, DistributedDataParallel)
     source = solver_source(name, batch, "AUTO")
-    source.param.parallel_param.MergeFrom(pb.ParallelParameter(exchange=exchange))
+    source.param.parallel_param.MergeFrom(pb.ParallelParameter(exchange=exchange, transport=OURS[kind]))
     return rank, bpt_side(source, data, label, world)

@@ -1,6 +1,6 @@
 """Trainings beside others on the same cores: what each takes there, by what it takes alone.
 
-bpt        as bpt train waits for its threads (bpt/system/comm/neighbours.py)
+bpt        as bpt train waits for its threads (bpt/system/comm/openmp_waiting.py)
 defaults   the same, but threads wait as OpenMP's library does by itself
 plain      the eager PyTorch loop
 
@@ -15,11 +15,13 @@ import os
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from statistics import median
 
 import torch
 
-from bpt.system.comm.neighbours import WAITING
+from bpt.system.comm.neighbours import CpuTime
+from bpt.system.comm.openmp_waiting import spin_while_cores_are_free
 from scripts.benches.harness.arguments import at_least, explain
 from scripts.benches.harness.sides import batch_of, bpt_side, plain_side, solver_source
 from scripts.benches.harness.turns import Side, serve_turns
@@ -28,8 +30,7 @@ HELP = "two trainings at once, by one alone; and beside a plain PyTorch loop"
 BATCHES = {"lenet": 64, "cifar10_quick": 100, "alexnet": 16}
 ITERATIONS = {"lenet": 40, "cifar10_quick": 8, "alexnet": 2}  # a turn
 GOAL = 2.2
-KINDS = {"bpt": WAITING, "defaults": {}, "plain": {}}
-"""What is tried, and variables for its environment."""
+KINDS = ("bpt", "defaults", "plain")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    for name in ("OMP_WAIT_POLICY", *WAITING):  # or "defaults" would not be what they are
+    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"):  # or "defaults" would not be what they are
         os.environ.pop(name, None)
     print(f"{arguments.threads} threads each, on {os.cpu_count()} CPUs; medians of iterations")
     for net in arguments.nets.split(","):
@@ -88,7 +89,7 @@ def beside_plain(kind: str, net: str, threads: int, arguments: argparse.Namespac
 
 def side_of(kind: str, net: str, threads: int) -> Side:
     """A side that has settled its layout."""
-    side = Side.alone("neighbours", kind, net, BATCHES[net], threads, variables=KINDS[kind])
+    side = Side.alone("neighbours", kind, net, BATCHES[net], threads)
     side.train(24, count=False)
     return side
 
@@ -105,4 +106,6 @@ def serve(kind: str, net: str, batch: str, threads: str) -> None:
     data, label = batch_of(net, int(batch))
     source = solver_source(net, int(batch), "AUTO")
     step, layout = plain_side(source, data, label) if kind == "plain" else bpt_side(source, data, label)
-    serve_turns(sys.stdin, step, lambda: {"layout": layout()})
+    chosen = spin_while_cores_are_free(CpuTime.now(), torch.get_num_threads) if kind == "bpt" else nullcontext()
+    with chosen:
+        serve_turns(sys.stdin, step, lambda: {"layout": layout()})

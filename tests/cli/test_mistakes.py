@@ -216,8 +216,7 @@ MISTAKES = {
     ),
     "folder as weights": Mistake.give("--weights=digits_train_lmdb", "digits_train_lmdb: is a folder, not a file"),
     "second of several weights": Mistake.give(
-        "--weights=init.caffemodel,nope.caffemodel",
-        'nope.caffemodel: no such file; did you mean "init.caffemodel"?',
+        "--weights=init.caffemodel,nope.caffemodel", 'nope.caffemodel: no such file; did you mean "init.caffemodel"?'
     ),
     "no file": Mistake.give("--weights=,", '--weights "," names no file'),
     "snapshot folder that is a file": Mistake(

@@ -14,7 +14,7 @@ import json, os, sys
 class Watch:
     def find_spec(self, name, path=None, target=None):
         if name == "torch":
-            assert "GOMP_SPINCOUNT" in os.environ, "too late: torch's threads have been told how to wait"
+            assert "KMP_BLOCKTIME" in os.environ, "too late: torch's threads have been told how to wait"
 
 sys.meta_path.insert(0, Watch())
 from bpt.cli.main import main

@@ -25,8 +25,7 @@ CONTENTS = dict(np.load(LMDB / "lmdb_contents.npz"))
 
 @pytest.mark.parametrize("random_access", [False, True])
 @pytest.mark.parametrize(
-    ("name", "factor"),
-    [("digits_train_lmdb", 1), ("digits_test_lmdb", 1), ("color_lmdb", 1), ("float_lmdb", 255)],
+    ("name", "factor"), [("digits_train_lmdb", 1), ("digits_test_lmdb", 1), ("color_lmdb", 1), ("float_lmdb", 255)]
 )
 def test_reads_what_caffe_wrote(name: str, factor: int, random_access: bool) -> None:
     source = LmdbSource(str(LMDB / name), random_access=random_access)

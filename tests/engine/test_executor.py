@@ -85,6 +85,9 @@ class Notes:
     def broadcast(self) -> None:
         self._note("broadcast")
 
+    def updated(self) -> None:
+        """Of exchanges that divide the update."""
+
     def _note(self, what: str) -> None:
         self.done.append(f"{self.events.what or ''}: {what}")
 

@@ -45,9 +45,7 @@ ASKED = TWO_LEARNERS.replace("top: 'a'", "top: 'a' propagate_down: true")
             id="lr_mult 0 freezes",
         ),
         pytest.param(
-            layer("Statistics", "s", "x", "s") + layer("Loss", "l", "s y"),
-            "in- s-- l---",
-            id="statistics do not learn",
+            layer("Statistics", "s", "x", "s") + layer("Loss", "l", "s y"), "in- s-- l---", id="statistics do not learn"
         ),
         pytest.param(
             A + layer("Learner", "b", "a", "b") + layer("Sink", "quiet", "b") + LOSS,

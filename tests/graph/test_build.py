@@ -262,14 +262,8 @@ MISFITS = {
         {"Source": Misfit(TYPES["Source"].arity, shapes=((4, -1), (4,)))},
         '1:1: layer "in": the text would give a blob of shape (4, -1)',
     ),
-    "too few tops": (
-        {"Neuron": Misfit()},
-        '3:46: layer "r": Neuron makes 0 tops, but the text names 1',
-    ),
-    "an error without a place": (
-        {"Neuron": Misfit(refusal="bad filler")},
-        '3:1: layer "r": bad filler',
-    ),
+    "too few tops": ({"Neuron": Misfit()}, '3:46: layer "r": Neuron makes 0 tops, but the text names 1'),
+    "an error without a place": ({"Neuron": Misfit(refusal="bad filler")}, '3:1: layer "r": bad filler'),
 }
 
 

@@ -128,8 +128,7 @@ def test_trained_layers_count_from_the_top() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lengths", "starts"),
-    [((1, 1, 1), [0, 3, 5]), ((2, 1), [0, 3]), ((1, 2), [0, 5]), ((3,), [0])],
+    ("lengths", "starts"), [((1, 1, 1), [0, 3, 5]), ((2, 1), [0, 3]), ((1, 2), [0, 5]), ((3,), [0])]
 )
 def test_a_chunk_starts_with_its_lowest_trained_layer(lengths: tuple[int, ...], starts: list[int]) -> None:
     """And the last one with the net: what is below the lowest has no gradients to wait for."""

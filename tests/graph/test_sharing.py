@@ -86,10 +86,7 @@ ERRORS = {
         ('param { name: "w" decay_mult: 1 }', '§param { name: "w" decay_mult: 0 }', ("Learner", "Learner")),
         'layer "b": shared param "w" has decay_mult 0 here but 1 before',
     ),
-    "too many": (
-        ("", "§param {} param {}", ("Learner", "Wide")),
-        'layer "b": 2 param blocks for 1 parameter blob',
-    ),
+    "too many": (("", "§param {} param {}", ("Learner", "Wide")), 'layer "b": 2 param blocks for 1 parameter blob'),
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from google.protobuf import text_format
 
@@ -11,109 +13,68 @@ from bpt.graph.layer_specs import layer_specs
 from bpt.graph.splits import insert_splits
 from tests.support.stand_ins import specs_of
 
-DATA = 'layer { name: "data" type: "Data" top: "data" top: "label" }'
+# Layers before and after, each as "name type: bottoms -> tops; more".
+CASES = {
+    "nothing to split": ("ip InnerProduct: data -> ip | loss SoftmaxWithLoss: ip label ->", None),
+    "two readers": (
+        "a InnerProduct: data -> a | b InnerProduct: data -> b | loss EuclideanLoss: a b ->",
+        "data_data_0_split Split: data -> data_data_0_split_0 data_data_0_split_1"
+        " | a InnerProduct: data_data_0_split_0 -> a | b InnerProduct: data_data_0_split_1 -> b"
+        " | loss EuclideanLoss: a b ->",
+    ),
+    "one layer reads twice and two tops are split": (
+        "sq Eltwise: data data -> sq | l1 SoftmaxWithLoss: sq label -> | l2 SoftmaxWithLoss: data label ->",
+        "data_data_0_split Split: data -> data_data_0_split_0 data_data_0_split_1 data_data_0_split_2"
+        " | label_data_1_split Split: label -> label_data_1_split_0 label_data_1_split_1"
+        " | sq Eltwise: data_data_0_split_0 data_data_0_split_1 -> sq"
+        " | l1 SoftmaxWithLoss: sq label_data_1_split_0 ->"
+        " | l2 SoftmaxWithLoss: data_data_0_split_2 label_data_1_split_1 ->",
+    ),
+    "in-place layers make new versions": (
+        "a InnerProduct: data -> a | r ReLU: a -> a | b InnerProduct: a -> b"
+        " | l1 EuclideanLoss: a b -> | l2 EuclideanLoss: b data ->",
+        "data_data_0_split Split: data -> data_data_0_split_0 data_data_0_split_1"
+        " | a InnerProduct: data_data_0_split_0 -> a | r ReLU: a -> a"
+        " | a_r_0_split Split: a -> a_r_0_split_0 a_r_0_split_1"
+        " | b InnerProduct: a_r_0_split_0 -> b"
+        " | b_b_0_split Split: b -> b_b_0_split_0 b_b_0_split_1"
+        " | l1 EuclideanLoss: a_r_0_split_1 b_b_0_split_0 ->"
+        " | l2 EuclideanLoss: b_b_0_split_1 data_data_0_split_1 ->",
+    ),
+    "a loss that is read": (  # the first copy carries the weight and has no reader
+        "a InnerProduct: data -> a; loss_weight: 2.5 | l EuclideanLoss: a label ->",
+        "a InnerProduct: data -> a; loss_weight: 0"
+        " | a_a_0_split Split: a -> a_a_0_split_0 a_a_0_split_1; loss_weight: 2.5 loss_weight: 0"
+        " | l EuclideanLoss: a_a_0_split_1 label ->",
+    ),
+    "a loss that nobody reads": ("a InnerProduct: data -> a; loss_weight: 2.5 | s Silence: label ->", None),
+    "only the top that is read is split": (
+        "d Data: -> x y; loss_weight: 3 loss_weight: 4 | s Silence: y ->",
+        "d Data: -> x y; loss_weight: 3 loss_weight: 0"
+        " | y_d_1_split Split: y -> y_d_1_split_0 y_d_1_split_1; loss_weight: 4 loss_weight: 0"
+        " | s Silence: y_d_1_split_1 ->",
+    ),
+}
 
 
-def check(before: str, after: str) -> None:
-    """``before`` becomes ``after``, which stays as it is; ``before`` itself is not changed."""
-    given = specs_of(before)
+def text_of(layers: str) -> str:
+    text = 'layer { name: "data" type: "Data" top: "data" top: "label" }'
+    for name, kind, bottoms, tops, more in re.findall(r"(\w+) (\w+):([^>]*)->([^;|]*);?([^|]*)", layers):
+        read = " ".join(f'bottom: "{bottom}"' for bottom in bottoms.split())
+        made = " ".join(f'top: "{top}"' for top in tops.split())
+        text += f'\nlayer {{ name: "{name}" type: "{kind}" {read} {made} {more} }}'
+    return text
+
+
+@pytest.mark.parametrize(("before", "after"), CASES.values(), ids=CASES)
+def test_copies_for_each_reader(before: str, after: str | None) -> None:
+    """What has its copies stays as it is; the layers that were given are not changed."""
+    text = text_of(before)
+    given, wanted = specs_of(text), text_format.Parse(text_of(after or before), pb.NetParameter())
     split = insert_splits(given)
-    wanted = text_format.Parse(after, pb.NetParameter())
     assert [spec.param for spec in split] == list(wanted.layer)
     assert [spec.param for spec in insert_splits(split)] == list(wanted.layer)
-    assert [spec.param for spec in given] == list(text_format.Parse(before, pb.NetParameter()).layer)
-
-
-def test_nothing_to_split() -> None:
-    text = f"""{DATA}
-        layer {{ name: "ip" type: "InnerProduct" bottom: "data" top: "ip" }}
-        layer {{ name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" }}"""
-    check(text, text)
-
-
-def test_two_readers() -> None:
-    check(
-        f"""{DATA}
-        layer {{ name: "a" type: "InnerProduct" bottom: "data" top: "a" }}
-        layer {{ name: "b" type: "InnerProduct" bottom: "data" top: "b" }}
-        layer {{ name: "loss" type: "EuclideanLoss" bottom: "a" bottom: "b" }}""",
-        f"""{DATA}
-        layer {{ name: "data_data_0_split" type: "Split" bottom: "data"
-                 top: "data_data_0_split_0" top: "data_data_0_split_1" }}
-        layer {{ name: "a" type: "InnerProduct" bottom: "data_data_0_split_0" top: "a" }}
-        layer {{ name: "b" type: "InnerProduct" bottom: "data_data_0_split_1" top: "b" }}
-        layer {{ name: "loss" type: "EuclideanLoss" bottom: "a" bottom: "b" }}""",
-    )
-
-
-def test_one_layer_reads_twice_and_two_tops_are_split() -> None:
-    check(
-        f"""{DATA}
-        layer {{ name: "sq" type: "Eltwise" bottom: "data" bottom: "data" top: "sq" }}
-        layer {{ name: "l1" type: "SoftmaxWithLoss" bottom: "sq" bottom: "label" }}
-        layer {{ name: "l2" type: "SoftmaxWithLoss" bottom: "data" bottom: "label" }}""",
-        f"""{DATA}
-        layer {{ name: "data_data_0_split" type: "Split" bottom: "data"
-                 top: "data_data_0_split_0" top: "data_data_0_split_1" top: "data_data_0_split_2" }}
-        layer {{ name: "label_data_1_split" type: "Split" bottom: "label"
-                 top: "label_data_1_split_0" top: "label_data_1_split_1" }}
-        layer {{ name: "sq" type: "Eltwise" bottom: "data_data_0_split_0" bottom: "data_data_0_split_1" top: "sq" }}
-        layer {{ name: "l1" type: "SoftmaxWithLoss" bottom: "sq" bottom: "label_data_1_split_0" }}
-        layer {{ name: "l2" type: "SoftmaxWithLoss" bottom: "data_data_0_split_2" bottom: "label_data_1_split_1" }}""",
-    )
-
-
-def test_in_place_layers_make_new_versions() -> None:
-    check(
-        f"""{DATA}
-        layer {{ name: "a" type: "InnerProduct" bottom: "data" top: "a" }}
-        layer {{ name: "r" type: "ReLU" bottom: "a" top: "a" }}
-        layer {{ name: "b" type: "InnerProduct" bottom: "a" top: "b" }}
-        layer {{ name: "l1" type: "EuclideanLoss" bottom: "a" bottom: "b" }}
-        layer {{ name: "l2" type: "EuclideanLoss" bottom: "b" bottom: "data" }}""",
-        f"""{DATA}
-        layer {{ name: "data_data_0_split" type: "Split" bottom: "data"
-                 top: "data_data_0_split_0" top: "data_data_0_split_1" }}
-        layer {{ name: "a" type: "InnerProduct" bottom: "data_data_0_split_0" top: "a" }}
-        layer {{ name: "r" type: "ReLU" bottom: "a" top: "a" }}
-        layer {{ name: "a_r_0_split" type: "Split" bottom: "a" top: "a_r_0_split_0" top: "a_r_0_split_1" }}
-        layer {{ name: "b" type: "InnerProduct" bottom: "a_r_0_split_0" top: "b" }}
-        layer {{ name: "b_b_0_split" type: "Split" bottom: "b" top: "b_b_0_split_0" top: "b_b_0_split_1" }}
-        layer {{ name: "l1" type: "EuclideanLoss" bottom: "a_r_0_split_1" bottom: "b_b_0_split_0" }}
-        layer {{ name: "l2" type: "EuclideanLoss" bottom: "b_b_0_split_1" bottom: "data_data_0_split_1" }}""",
-    )
-
-
-def test_a_loss_that_is_read() -> None:
-    # The first copy carries the weight and has no reader.
-    check(
-        f"""{DATA}
-        layer {{ name: "a" type: "InnerProduct" bottom: "data" top: "a" loss_weight: 2.5 }}
-        layer {{ name: "l" type: "EuclideanLoss" bottom: "a" bottom: "label" }}""",
-        f"""{DATA}
-        layer {{ name: "a" type: "InnerProduct" bottom: "data" top: "a" loss_weight: 0 }}
-        layer {{ name: "a_a_0_split" type: "Split" bottom: "a" top: "a_a_0_split_0" top: "a_a_0_split_1"
-                 loss_weight: 2.5 loss_weight: 0 }}
-        layer {{ name: "l" type: "EuclideanLoss" bottom: "a_a_0_split_1" bottom: "label" }}""",
-    )
-
-
-def test_a_loss_that_nobody_reads() -> None:
-    text = f"""{DATA}
-        layer {{ name: "a" type: "InnerProduct" bottom: "data" top: "a" loss_weight: 2.5 }}
-        layer {{ name: "s" type: "Silence" bottom: "label" }}"""
-    check(text, text)
-
-
-def test_only_the_top_that_is_read_is_split() -> None:
-    check(
-        """layer { name: "d" type: "Data" top: "x" top: "y" loss_weight: 3 loss_weight: 4 }
-        layer { name: "s" type: "Silence" bottom: "y" }""",
-        """layer { name: "d" type: "Data" top: "x" top: "y" loss_weight: 3 loss_weight: 0 }
-        layer { name: "y_d_1_split" type: "Split" bottom: "y" top: "y_d_1_split_0" top: "y_d_1_split_1"
-                loss_weight: 4 loss_weight: 0 }
-        layer { name: "s" type: "Silence" bottom: "y_d_1_split_1" }""",
-    )
+    assert [spec.param for spec in given] == list(text_format.Parse(text, pb.NetParameter()).layer)
 
 
 def test_the_written_names_are_kept_for_messages() -> None:
@@ -142,12 +103,7 @@ def test_a_bottom_that_nobody_makes(before: str, hint: str) -> None:
 
 def test_a_bottom_that_only_a_later_layer_makes() -> None:
     layers = layer_specs(
-        pb.NetParameter(
-            layer=[
-                pb.LayerParameter(name="a", bottom=["x"]),
-                pb.LayerParameter(name="b", top=["x"]),
-            ]
-        )
+        pb.NetParameter(layer=[pb.LayerParameter(name="a", bottom=["x"]), pb.LayerParameter(name="b", top=["x"])])
     )
     with pytest.raises(LayerError) as caught:
         insert_splits(layers)

@@ -29,13 +29,7 @@ def test_partitions_spread_over_layers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stages", "expected"),
-    [
-        ([], set()),
-        ([0, 0, 0], {0}),
-        ([1, 1, 0, 1, 1], {0, 2, 3}),
-        ([2, 1, 0], {0, 1, 2}),
-    ],
+    ("stages", "expected"), [([], set()), ([0, 0, 0], {0}), ([1, 1, 0, 1, 1], {0, 2, 3}), ([2, 1, 0], {0, 1, 2})]
 )
 def test_borders(stages: list[int], expected: set[int]) -> None:
     assert borders(stages) == expected

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.segments import cut
 from bpt.graph.stages import borders
@@ -42,30 +44,8 @@ def told(text: str, stages: dict[str, int]) -> list[str]:
     return lines
 
 
-def test_one_stage() -> None:
-    assert told(SOURCE + layer("Learner", "a", "x") + layer("Loss", "l", "a y"), {}) == []
-
-
-def test_a_chain() -> None:
-    """The label goes straight from the first stage to the last, and no diff with it."""
-    text = SOURCE + layer("Learner", "a", "x") + layer("Learner", "b", "a") + layer("Loss", "l", "b y")
-    assert told(text, {"b": 1, "l": 2}) == [
-        "in → l: Fdata → F2, 0 → 2",
-        "a → b: F0 → F1, 0 → 1 diff",
-        "b → l: F1 → F2, 1 → 2 diff",
-    ]
-
-
-def test_nothing_learns_before_the_border() -> None:
-    text = SOURCE + layer("Neuron", "a", "x") + layer("Learner", "b", "a") + layer("Loss", "l", "b y")
-    assert told(text, {"b": 1}) == ["in → l: Fdata → F1, 0 → 1", "a → b: F0 → F1, 0 → 1"]
-
-
-def test_a_reader_that_hands_no_diff_back() -> None:
-    text = SOURCE + layer("Learner", "a", "x") + layer("Learner", "b", "a", "propagate_down: false")
-    assert told(text + layer("Loss", "l", "b y"), {"b": 1}) == ["in → l: Fdata → F1, 0 → 1", "a → b: F0 → F1, 0 → 1"]
-
-
+LEARNERS = SOURCE + layer("Learner", "a", "x") + layer("Learner", "b", "a") + layer("Loss", "l", "b y")
+ALONE = SOURCE + layer("Learner", "a", "x") + layer("Loss", "l", "a y")
 SKIP = (
     SOURCE
     + layer("Learner", "a", "x")
@@ -74,15 +54,105 @@ SKIP = (
     + layer("Join", "j", "c a")
     + layer("Loss", "l", "j y")
 )
+IN_PLACE = ALONE.replace(
+    LOSS := layer("Loss", "l", "a y"), 'layer { name: "r" type: "Neuron" bottom: "a" top: "a" }\n' + LOSS
+)
+TWO_LOSSES = LEARNERS.replace(second := layer("Learner", "b", "a"), layer("Loss", "early", "a y") + second)
+# The layers, the stages of some, and what crosses.
+CASES: dict[str, tuple[str, dict[str, int], list[str]]] = {
+    "one stage": (ALONE, {}, []),
+    "a chain; the label goes straight from the first stage to the last, and no diff with it": (
+        LEARNERS,
+        {"b": 1, "l": 2},
+        ["in → l: Fdata → F2, 0 → 2", "a → b: F0 → F1, 0 → 1 diff", "b → l: F1 → F2, 1 → 2 diff"],
+    ),
+    "nothing learns before the border": (
+        SOURCE + layer("Neuron", "a", "x") + layer("Learner", "b", "a") + layer("Loss", "l", "b y"),
+        {"b": 1},
+        ["in → l: Fdata → F1, 0 → 1", "a → b: F0 → F1, 0 → 1"],
+    ),
+    "a reader that hands no diff back": (
+        LEARNERS.replace('top: "b" ', 'top: "b" propagate_down: false '),
+        {"b": 1},
+        ["in → l: Fdata → F1, 0 → 1", "a → b: F0 → F1, 0 → 1"],
+    ),
+    "a skip goes straight over a stage": (
+        SKIP,
+        {"b": 1, "c": 2},
+        [
+            "in → l: Fdata → F2, 0 → 2",
+            "a_a_0_split → b: F0 → F1, 0 → 1 diff",
+            "a_a_0_split → j: F0 → F2, 0 → 2 diff",
+            "b → c: F1 → F2, 1 → 2 diff",
+        ],
+    ),
+    "readers in several segments of a stage, before and after what another does: the first is the target": (
+        SKIP,
+        {"b": 1, "c": 0, "j": 1},
+        [
+            "in → l: Fdata → F3, 0 → 1",
+            "a_a_0_split → b j: F0 → F1, 0 → 1 diff",
+            "b → c: F1 → F2, 1 → 0 diff",
+            "c → j: F2 → F3, 0 → 1 diff",
+        ],
+    ),
+    "one of several readers wants the diff": (
+        SKIP.replace('top: "b" ', 'top: "b" propagate_down: false '),
+        {"b": 1},
+        ["in → l: Fdata → F1, 0 → 1", "a_a_0_split → b j: F0 → F1, 0 → 1 diff"],
+    ),
+    "a blob that comes back": (
+        LEARNERS,
+        {"in": 2, "b": 1, "l": 0},
+        ["in → a: Fdata → F0, 0 → 2", "a → b: F0 → F1, 2 → 1 diff", "b → l: F1 → F2, 1 → 0 diff"],
+    ),
+    "data that several stages read; a Split of data is a layer like any other": (
+        SOURCE + layer("Learner", "a", "x") + layer("Join", "b", "a x") + layer("Loss", "l", "b y"),
+        {"a": 1, "b": 2},
+        [
+            "in → l: Fdata → F2, 0 → 2",
+            "x_in_0_split → a: F0 → F1, 0 → 1",
+            "x_in_0_split → b: F0 → F2, 0 → 2",
+            "a → b: F1 → F2, 1 → 2 diff",
+        ],
+    ),
+    "no diff goes back to data under force_backward": (
+        "force_backward: true " + ALONE,
+        {"a": 1, "l": 1},
+        ["in → a: Fdata → F1, 0 → 1", "in → l: Fdata → F1, 0 → 1"],
+    ),
+    "a source in the middle runs on the first stage": (
+        SOURCE
+        + layer("Learner", "a", "x")
+        + 'layer { name: "more" type: "Source" top: "z" }\n'
+        + layer("Join", "j", "a z")
+        + layer("Loss", "l", "j y"),
+        {"a": 1, "more": 2, "l": 1},
+        [
+            "in → a: Fdata → F1, 0 → 1",
+            "in → l: Fdata → F3, 0 → 1",
+            "a → j: F1 → F2, 1 → 2 diff",
+            "more → j: Fdata → F2, 0 → 2",
+            "j → l: F2 → F3, 2 → 1 diff",
+        ],
+    ),
+    "what the last of the layers in place has made": (
+        IN_PLACE,
+        {"l": 1},
+        ["in → l: Fdata → F1, 0 → 1", "r → l: F0 → F1, 0 → 1 diff"],
+    ),
+    "before a layer in place": (IN_PLACE, {"r": 1}, ["in → l: Fdata → F1, 0 → 1", "a → r: F0 → F1, 0 → 1 diff"]),
+    "two losses read the label": (
+        TWO_LOSSES,
+        {"b": 1},
+        ["y_in_1_split → l: F0 → F1, 0 → 1", "a_a_0_split → b: F0 → F1, 0 → 1 diff"],
+    ),
+}
 
 
-def test_a_skip_goes_straight_over_a_stage() -> None:
-    assert told(SKIP, {"b": 1, "c": 2}) == [
-        "in → l: Fdata → F2, 0 → 2",
-        "a_a_0_split → b: F0 → F1, 0 → 1 diff",
-        "a_a_0_split → j: F0 → F2, 0 → 2 diff",
-        "b → c: F1 → F2, 1 → 2 diff",
-    ]
+@pytest.mark.parametrize(("text", "stages", "expected"), CASES.values(), ids=CASES)
+def test_what_crosses(text: str, stages: dict[str, int], expected: list[str]) -> None:
+    assert told(text, stages) == expected
 
 
 def test_several_readers_on_one_stage_get_one_message() -> None:
@@ -92,86 +162,6 @@ def test_several_readers_on_one_stage_get_one_message() -> None:
     split = graph.nodes[graph.index_of["a_a_0_split"]]
     assert [t.edges for t in found] == [(graph.nodes[0].tops[1],), split.tops]
     assert told(text, {"b": 1})[1] == "a_a_0_split → b j j: F0 → F1, 0 → 1 diff"
-
-
-def test_readers_in_several_segments_of_one_stage() -> None:
-    """Stage 1 reads "a" before and after what stage 0 does in between: the first of both is the target."""
-    assert told(SKIP, {"b": 1, "c": 0, "j": 1}) == [
-        "in → l: Fdata → F3, 0 → 1",
-        "a_a_0_split → b j: F0 → F1, 0 → 1 diff",
-        "b → c: F1 → F2, 1 → 0 diff",
-        "c → j: F2 → F3, 0 → 1 diff",
-    ]
-
-
-def test_one_of_several_readers_wants_the_diff() -> None:
-    text = SKIP.replace('top: "b" ', 'top: "b" propagate_down: false ')
-    assert told(text, {"b": 1})[1] == "a_a_0_split → b j: F0 → F1, 0 → 1 diff"
-
-
-def test_a_blob_that_comes_back() -> None:
-    """Stages need not be in order."""
-    text = SOURCE + layer("Learner", "a", "x") + layer("Learner", "b", "a") + layer("Loss", "l", "b y")
-    assert told(text, {"in": 2, "b": 1, "l": 0}) == [
-        "in → a: Fdata → F0, 0 → 2",
-        "a → b: F0 → F1, 2 → 1 diff",
-        "b → l: F1 → F2, 1 → 0 diff",
-    ]
-
-
-def test_data_that_several_stages_read() -> None:
-    """A Split of data is a layer like any other; what it copies goes on from its stage."""
-    text = SOURCE + layer("Learner", "a", "x") + layer("Join", "b", "a x") + layer("Loss", "l", "b y")
-    assert told(text, {"a": 1, "b": 2}) == [
-        "in → l: Fdata → F2, 0 → 2",
-        "x_in_0_split → a: F0 → F1, 0 → 1",
-        "x_in_0_split → b: F0 → F2, 0 → 2",
-        "a → b: F1 → F2, 1 → 2 diff",
-    ]
-
-
-def test_no_diff_goes_back_to_data_under_force_backward() -> None:
-    text = "force_backward: true " + SOURCE + layer("Learner", "a", "x") + layer("Loss", "l", "a y")
-    assert told(text, {"a": 1, "l": 1}) == ["in → a: Fdata → F1, 0 → 1", "in → l: Fdata → F1, 0 → 1"]
-
-
-def test_a_source_in_the_middle_runs_on_the_first_stage() -> None:
-    text = (
-        SOURCE
-        + layer("Learner", "a", "x")
-        + 'layer { name: "more" type: "Source" top: "z" }\n'
-        + layer("Join", "j", "a z")
-        + layer("Loss", "l", "j y")
-    )
-    assert told(text, {"a": 1, "more": 2, "l": 1}) == [
-        "in → a: Fdata → F1, 0 → 1",
-        "in → l: Fdata → F3, 0 → 1",
-        "a → j: F1 → F2, 1 → 2 diff",
-        "more → j: Fdata → F2, 0 → 2",
-        "j → l: F2 → F3, 2 → 1 diff",
-    ]
-
-
-def test_layers_in_place() -> None:
-    """What the last of them has made crosses."""
-    relu = 'layer { name: "r" type: "Neuron" bottom: "a" top: "a" }\n'
-    text = SOURCE + layer("Learner", "a", "x") + relu + layer("Loss", "l", "a y")
-    assert told(text, {"l": 1}) == ["in → l: Fdata → F1, 0 → 1", "r → l: F0 → F1, 0 → 1 diff"]
-    assert told(text, {"r": 1}) == ["in → l: Fdata → F1, 0 → 1", "a → r: F0 → F1, 0 → 1 diff"]
-
-
-def test_two_losses_read_the_label() -> None:
-    text = (
-        SOURCE
-        + layer("Learner", "a", "x")
-        + layer("Loss", "early", "a y")
-        + layer("Learner", "b", "a")
-        + layer("Loss", "late", "b y")
-    )
-    assert told(text, {"b": 1}) == [
-        "y_in_1_split → late: F0 → F1, 0 → 1",
-        "a_a_0_split → b: F0 → F1, 0 → 1 diff",
-    ]
 
 
 def test_an_output_that_nobody_reads_stays() -> None:

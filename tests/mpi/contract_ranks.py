@@ -8,6 +8,7 @@ with ``--patient`` ranks sleep while they wait, and make collectives of messages
 from __future__ import annotations
 
 import sys
+import time
 import traceback
 from typing import Any
 
@@ -15,7 +16,26 @@ from bpt.system.comm import pieces, ring_reduction, tree_collectives
 from bpt.system.comm.launch import world
 from tests.support import comm_contract, ring_checks, tree_checks
 
-CHECKS = {"contract": comm_contract.CHECKS, "ring": (*ring_checks.CHECKS, *tree_checks.CHECKS)}
+LATE = 0.2  # seconds
+
+
+def check_a_wait_for_an_object_leaves_the_core_to_others(comm: Any) -> None:
+    """The first rank is late; the CPU time of the others tells whether they spin."""
+    comm.Barrier()
+    start = time.thread_time()
+    if comm.rank == 0:
+        time.sleep(LATE)
+    assert comm.bcast("late") == "late"
+    if comm.rank == 0:
+        time.sleep(LATE)
+    assert comm.allgather(comm.rank) == list(range(comm.size))
+    assert not comm.patient or time.thread_time() - start < LATE / 4
+
+
+CHECKS = {
+    "contract": (*comm_contract.CHECKS, check_a_wait_for_an_object_leaves_the_core_to_others),
+    "ring": (*ring_checks.CHECKS, *tree_checks.CHECKS),
+}
 
 
 def main(kind: str, *options: str) -> None:
@@ -25,7 +45,7 @@ def main(kind: str, *options: str) -> None:
         ring_reduction.CHUNK = 24  # bytes
         tree_collectives.CHUNK = 2**18
     everybody: Any = world()  # over MPI
-    everybody.patient = "--patient" in options
+    everybody.longest_sleep = 5e-4 * ("--patient" in options)
     if everybody.patient and kind == "contract":
         pieces.WORTH_MESSAGES = 1  # byte
     for size in range(1, everybody.size + 1):

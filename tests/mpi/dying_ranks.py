@@ -63,7 +63,7 @@ def once(comm: Communicator, kind: str, number: int) -> bool:  # noqa: PLR0911  
 
 def main(kind: str, victim: int, seconds: float, patient: bool) -> str:
     everybody: Any = world()
-    everybody.patient = patient
+    everybody.longest_sleep = 5e-4 * patient
     comm: Communicator = everybody.Dup()
     if comm.rank == victim:
         threading.Timer(seconds, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()

@@ -20,6 +20,7 @@ def pipeline(stages: int, schedule: str, micro_batches: int, more: str = "", bes
     return f"num_stages: {stages} pipeline_param {{ {inside} }} {beside}"
 
 
+RECOMPUTE = "recompute: true "
 TASKS = "inner_param { engine: TASK_DAG num_threads: 2 } "
 
 ROWS: dict[int, list[Row]] = {
@@ -30,6 +31,8 @@ ROWS: dict[int, list[Row]] = {
         ("googlenet", 5, SGD, pipeline(2, "GPIPE", 2)),
         ("resnet20", 6, SGD, pipeline(2, "SEQUENTIAL", 1, beside=SYNC)),
         ("resnet20", 6, SGD, pipeline(2, "GPIPE", 2)),
+        ("lenet", 10, SGD, pipeline(2, "ZERO_BUBBLE", 4)),
+        ("resnet20", 6, SGD, pipeline(2, "ONE_F_ONE_B", 3, RECOMPUTE)),
     ],
     3: [
         ("lenet", 10, SGD, pipeline(3, "SEQUENTIAL", 2)),
@@ -43,6 +46,7 @@ ROWS: dict[int, list[Row]] = {
         ("lenet", 10, SGD, pipeline(2, "ONE_F_ONE_B", 3, beside=CGDP.format(1))),
         ("lenet", 1, SGD, pipeline(2, "GPIPE", 2)),  # a replica without samples
         ("googlenet", 4, SGD, pipeline(4, "GPIPE", 2)),
+        ("googlenet", 4, SGD, pipeline(4, "ZERO_BUBBLE", 4, RECOMPUTE)),
         ("googlenet", 4, SGD, pipeline(2, "GPIPE", 2, "allocator: GABRA partitions: 9 ")),
         ("resnet20", 8, SGD, pipeline(2, "GPIPE", 2)),
         ("resnet20", 6, SGD, pipeline(2, "SEQUENTIAL", 1, beside=SYNC)),

@@ -152,12 +152,7 @@ def launching() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     jobs = []
 
     def launch(*words: str) -> subprocess.Popen[str]:
-        job = subprocess.Popen(
-            [*BPT, "run", "--", *words],
-            stderr=subprocess.PIPE,
-            text=True,
-            env=mpi_environment(),
-        )
+        job = subprocess.Popen([*BPT, "run", "--", *words], stderr=subprocess.PIPE, text=True, env=mpi_environment())
         timer = threading.Timer(180, job.terminate)
         timer.start()
         jobs.append((job, timer))

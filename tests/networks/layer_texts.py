@@ -18,14 +18,3 @@ def dense(name: str, bottom: str, outputs: int) -> str:
         f'layer {{ name: "{name}" type: "InnerProduct" bottom: "{bottom}" top: "{name}" '
         f"inner_product_param {{ num_output: {outputs} {filler} }} }}\n"
     )
-
-
-def layer(kind: str, bottoms: str, tops: str, more: str = "") -> str:
-    written = [f'bottom: "{bottom}"' for bottom in bottoms.split()] + [f'top: "{top}"' for top in tops.split()]
-    return f'layer {{ name: "{tops.split(maxsplit=1)[0]}" type: "{kind}" {" ".join(written)} {more} }}\n'
-
-
-def inputs(**shapes: tuple[int, ...]) -> str:
-    return "".join(
-        layer("Input", "", name, f"input_param {{ shape {{ dim: {list(shape)} }} }}") for name, shape in shapes.items()
-    )

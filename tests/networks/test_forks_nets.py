@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import bpt
-from tests.networks.layer_texts import conv, dense, inputs, layer
+from tests.networks.layer_texts import conv, dense
+from tests.support.pycaffe_texts import inputs, layer
 
 BOXES = np.array([[0, 0, 0, 15, 15], [0, 8, 4, 31, 20], [1, 3, 3, 9, 30], [1, 0, 8, 31, 31]], np.float32)
 PIXELS = {"data": (2, 3, 16, 24), "label": (2, 1, 16, 24)}
@@ -154,15 +155,48 @@ FLOWNET = (
     + conv("c1", "one", 4)
     + conv("c2", "other", 4)
     + layer(
-        "Correlation",
-        "c1 c2",
-        "corr",
-        "correlation_param { pad: 4 kernel_size: 1 max_displacement: 4 stride_2: 2 }",
+        "Correlation", "c1 c2", "corr", "correlation_param { pad: 4 kernel_size: 1 max_displacement: 4 stride_2: 2 }"
     )
     + conv("found", "corr", 2, relu=False)
     + layer("L1Loss", "found flow", "loss", "l1_loss_param { l2_per_location: true }")
 )
+YOLO_2 = (
+    inputs(data=(2, 3, 32, 32), boxes=(2, 10))
+    + conv("c1", "data", 6, "kernel_size: 3 pad: 1 stride: 2")
+    + conv("c2", "c1", 8, "kernel_size: 3 pad: 1 stride: 2")
+    + layer("Pooling", "c2", "p2", "pooling_param { kernel_size: 2 stride: 2 }")
+    + conv("c3", "p2", 8)
+    + layer("Reorg", "c2", "passed", "reorg_param { stride: 2 }")
+    + layer("Concat", "passed c3", "all")
+    + conv("found", "all", 16, "kernel_size: 1", relu=False)
+    + layer(
+        "RegionLoss",
+        "found boxes",
+        "loss",
+        "region_loss_param { side: 4 num_class: 3 coords: 4 num: 2 softmax: 1 rescore: 1 thresh: 0.6 "
+        "biases: [1, 1, 2, 3] }",
+    )
+)
+SPHEREFACE = (
+    inputs(data=(2, 3, 32, 32), label=(2,))
+    + conv("c1", "data", 6, "kernel_size: 3 pad: 1 stride: 2", relu=False)
+    + layer("PReLU", "c1", "r1")
+    + conv("c2", "r1", 6, relu=False)
+    + layer("PReLU", "c2", "r2")
+    + layer("Eltwise", "r1 r2", "sum")
+    + dense("fc5", "sum", 8)
+    + layer(
+        "MarginInnerProduct",
+        "fc5 label",
+        "fc6 lambda",
+        "margin_inner_product_param { num_output: 3 type: QUADRUPLE base: 1000 gamma: 0.12 power: 1 lambda_min: 5 "
+        'iteration: 0 weight_filler { type: "xavier" } }',
+    )
+    + layer("SoftmaxWithLoss", "fc6 label", "loss")
+)
 NETS = {
+    "YOLO 2": YOLO_2,
+    "SphereFace": SPHEREFACE,
     "Fast R-CNN": FAST_RCNN,
     "Faster R-CNN": FASTER_RCNN,
     "R-FCN": R_FCN,
@@ -172,7 +206,10 @@ NETS = {
     "C3D": C3D,
     "FlowNet": FLOWNET,
 }
-FIXED = {"im_info": np.array([[32, 32, 1]] * 2, np.float32)}
+FIXED = {
+    "im_info": np.array([[32, 32, 1]] * 2, np.float32),
+    "boxes": np.array([[0, 0.3, 0.3, 0.3, 0.4, 2, 0.7, 0.6, 0.4, 0.5], [1, 0.4, 0.4, 0.4, 0.3, 0, 0, 0, 0, 0]]),
+}
 
 
 def fill(net: bpt.Net) -> None:

@@ -11,9 +11,7 @@ from bpt.data.datum import encode_datum
 from bpt.data.lmdb_file import LmdbWriter
 from bpt.train.outer.report import NodeRow, RunRecord, UpdateRow
 from bpt.train.outer.report import record as rows
-from scripts.benches.bptcnn.results import (
-    Run,
-)
+from scripts.benches.bptcnn.results import Run
 
 
 def node(worker: int, host: str, computed: float, waited: float, idle: float) -> NodeRow:

@@ -21,9 +21,6 @@ from bpt.perf.simulate.simulation import Strategy
 from bpt.train.outer.report import write_csv
 from scripts.benches.bptcnn import axes
 from scripts.benches.bptcnn import bench as bptcnn
-from scripts.benches.bptcnn import data as bptcnn_data
-from scripts.benches.bptcnn import jobs as bptcnn_jobs
-from scripts.benches.bptcnn.jobs import NETS, RIVAL, Jobs, Work, cores_used
 from scripts.benches.bptcnn.results import (
     LEVELS,
     RUNS,
@@ -37,7 +34,10 @@ from scripts.benches.bptcnn.results import (
     table,
     verdicts,
 )
+from scripts.benches.harness import digits as bptcnn_data
+from scripts.benches.harness import outer_jobs as bptcnn_jobs
 from scripts.benches.harness.launch import ROOT, JobError
+from scripts.benches.harness.outer_jobs import NETS, RIVAL, Jobs, Work, cores_used
 from scripts.benches.harness.testbed import TESTBED
 from tests.scripts.bptcnn_runs import FOUR, run, write_digits
 

@@ -13,10 +13,10 @@ from bpt.config.plan.resolve import resolve
 from bpt.config.proto.sources import read_solver
 from bpt.perf.simulate.simulation import PAPER_STRATEGIES
 from bpt.system.comm.base import Communicator
-from scripts.benches.bptcnn import jobs
 from scripts.benches.bptcnn.calibration import trained
-from scripts.benches.bptcnn.jobs import Work
 from scripts.benches.bptcnn.simulation import SIMULATED, Calibration, Node, compared, simulate, simulated_rows
+from scripts.benches.harness import outer_jobs as jobs
+from scripts.benches.harness.outer_jobs import Work
 from tests.scripts.bptcnn_runs import FOUR, write_digits
 
 
@@ -27,9 +27,7 @@ def digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 CALIBRATION = Calibration(
-    1_000_000,
-    (Node("a", 1000.0, 0.1, 2000.0, 0.001, 0.009), Node("b", 500.0, 0.0, None, 0.001, 0.011)),
-    merge=0.002,
+    1_000_000, (Node("a", 1000.0, 0.1, 2000.0, 0.001, 0.009), Node("b", 500.0, 0.0, None, 0.001, 0.011)), merge=0.002
 )
 
 

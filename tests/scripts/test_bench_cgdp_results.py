@@ -11,17 +11,7 @@ import pytest
 
 from scripts.benches.cgdp import figures, results
 from scripts.benches.cgdp.jobs import Turn
-from scripts.benches.cgdp.results import (
-    ALLREDUCE,
-    ALONE,
-    APART,
-    MODEL,
-    ORIGINAL,
-    SEARCH,
-    Outcome,
-    Search,
-    fixed,
-)
+from scripts.benches.cgdp.results import ALLREDUCE, ALONE, APART, MODEL, ORIGINAL, SEARCH, Outcome, Search, fixed
 from scripts.benches.harness.panels import check_matplotlib
 from scripts.benches.harness.tables import Tables
 

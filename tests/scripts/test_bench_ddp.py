@@ -16,10 +16,10 @@ def test_the_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monke
     monkeypatch.setitem(ddp.ITERATIONS, "lenet", 3)
     parser = argparse.ArgumentParser()
     ddp.add_arguments(parser)
-    ddp.run(parser.parse_args(["--nets", "lenet", "--rounds", "1"]))
+    ddp.run(parser.parse_args(["--nets", "lenet", "--rounds", "1", "--sides", "eager,bpt,gloo"]))
     _, head, lenet = capsys.readouterr().out.splitlines()
-    assert head.split()[:8] == ["net", "batch", "eager", "ms", "fused", "ms", "bpt", "ms"]
-    name, batch, eager, fused, ours, to_eager, to_fused, _ = lenet.split()
+    assert " ".join(head.split()) == "net batch eager ms bpt ms gloo ms bpt/eager gloo/bpt layout chosen"
+    name, batch, eager, bpt, gloo, to_eager, to_bpt, _ = lenet.split()
     assert (name, batch) == ("lenet", "64")
-    assert float(to_eager) == pytest.approx(float(ours) / float(eager), rel=0.05)
-    assert float(to_fused) == pytest.approx(float(ours) / float(fused), rel=0.05)
+    assert float(to_eager) == pytest.approx(float(bpt) / float(eager), rel=0.05)
+    assert float(to_bpt) == pytest.approx(float(gloo) / float(bpt), rel=0.05)

@@ -7,7 +7,6 @@ import time
 
 import pytest
 
-from bpt.system.comm.neighbours import WAITING
 from scripts.benches import neighbours
 from scripts.benches.harness.turns import Side
 
@@ -36,7 +35,7 @@ def test_sides_train_at_once() -> None:
 
 @pytest.mark.slow
 def test_the_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in WAITING:
+    for name in ("GOMP_SPINCOUNT", "KMP_BLOCKTIME"):
         monkeypatch.setenv(name, "1")  # the bench takes it away
     monkeypatch.setitem(neighbours.BATCHES, "lenet", 4)
     monkeypatch.setitem(neighbours.ITERATIONS, "lenet", 3)

@@ -41,11 +41,7 @@ def test_two_ranks_train_under_slurm(tmp_path: Path) -> None:
     (tmp_path / "data" / "digits").mkdir(parents=True)
     for part in ("train_lmdb", "test_lmdb"):
         (tmp_path / "data" / "digits" / part).symlink_to(GOLDEN / "lmdb" / f"digits_{part}")
-    given = {
-        "BPT_ENVIRONMENT": sys.prefix,
-        "PYTHONPATH": str(ROOT),
-        "SET": "max_iter: 4 test_initialization: false",
-    }
+    given = {"BPT_ENVIRONMENT": sys.prefix, "PYTHONPATH": str(ROOT), "SET": "max_iter: 4 test_initialization: false"}
     done = subprocess.run(
         [ROOT / "scripts" / "slurm_here"],
         cwd=tmp_path,

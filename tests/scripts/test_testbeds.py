@@ -256,10 +256,7 @@ def test_a_wrong_command_line(
 def test_the_program_starts_without_an_environment() -> None:
     """``sudo scripts/testbed`` runs in the system's Python, which has neither torch nor bpt."""
     done = subprocess.run(
-        [sys.executable, "-I", "-S", str(PROGRAM), "--help"],
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, "-I", "-S", str(PROGRAM), "--help"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     assert "scripts/testbed up --hosts 'a:1.0,b:0.25'" in done.stdout

@@ -50,10 +50,7 @@ CHAINS = {
         inner_product("c", "b"),
         layer("SoftmaxWithLoss", "c y", "l"),
     ],
-    "any blob as a loss": [
-        inner_product("a", "x"),
-        layer("Sigmoid", "a", "s", "loss_weight: 0.5"),
-    ],
+    "any blob as a loss": [inner_product("a", "x"), layer("Sigmoid", "a", "s", "loss_weight: 0.5")],
 }
 
 
@@ -91,11 +88,7 @@ BRANCHES = {
         layer("SoftmaxWithLoss", "a y", "l"),
         layer("Sigmoid", "l", "s", "loss_weight: 3"),
     ],
-    "a loss that Silence reads": [
-        inner_product("a", "x"),
-        layer("SoftmaxWithLoss", "a y", "l"),
-        layer("Silence", "l"),
-    ],
+    "a loss that Silence reads": [inner_product("a", "x"), layer("SoftmaxWithLoss", "a y", "l"), layer("Silence", "l")],
     "a blob in the middle that is a loss": [
         inner_product("a", "x"),
         layer("ReLU", "a", "a", "loss_weight: 0.1"),

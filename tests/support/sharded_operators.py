@@ -20,9 +20,11 @@ from bpt.nn.pass_context import PassContext
 from bpt.parallel.model_parallel.master_slave import MasterSlave
 from bpt.parallel.model_parallel.model_parallel import blocks, parts, starts
 from bpt.parallel.model_parallel.peer import Peer
+from bpt.parallel.model_parallel.piece_exchange import PieceExchange
 from bpt.system.comm.base import Communicator
 from bpt.system.comm.grid import ProcessGrid
 from bpt.system.events.totals import Traffic
+from tests.support.cut_nets import layer
 from tests.support.doubles.seen import Seen
 from tests.support.doubles.thread_ranks import run_ranks
 from tests.support.golden_cases import graph_of
@@ -49,12 +51,6 @@ def fc(name: str, bottom: str, num_output: int, more: str = "", param: str = "")
         inner_product_param {{ num_output: {num_output} {FILLERS} {param} }} }}"""
 
 
-def layer(kind: str, bottoms: str, tops: str = "", more: str = "") -> str:
-    names = "".join(f' bottom: "{bottom}"' for bottom in bottoms.split())
-    made = "".join(f' top: "{name}"' for name in tops.split())
-    return f'layer {{ name: "{kind}_{bottoms}_{tops}" type: "{kind}" {names} {made} {more} }}'
-
-
 @dataclass
 class Result:
     """What is left of some passes; blobs by edge, gradients by Param.index."""
@@ -78,6 +74,7 @@ class Job:
         rows: samples of each rank that has any, replica by replica.
         rotation: shares are rotated by this part of the batch.
         passes: how many; their gradients add up.
+        pieces: of fc_param.
     """
 
     layers: Sequence[str]
@@ -90,6 +87,7 @@ class Job:
     engine: int = pb.SolverParameter.CONTIGUOUS
     force_backward: bool = False
     device: str = "cpu"
+    pieces: int = 1
 
     @property
     def graph(self) -> LayerGraph:
@@ -145,9 +143,9 @@ class Job:
         collectives: Peer | MasterSlave | None = None
         if self.scheme == PEER:
             in_group = shares[grid.replica * group : (grid.replica + 1) * group]
-            collectives = Peer(net, device, grid.across_shards, lambda batch: in_group)
+            collectives = Peer(net, device, PieceExchange(grid.across_shards, self.pieces), lambda batch: in_group)
         else:
-            collectives = MasterSlave(net, device, grid.across_shards)
+            collectives = MasterSlave(net, device, PieceExchange(grid.across_shards, self.pieces))
         operator = Operator(net, segments, device, self.engine, collectives=collectives)
         rows = [r for run in share.runs(share.shift(self.rotation)) for r in range(*run)]
         if self.scheme == PEER or grid.shard == 0:
@@ -182,8 +180,10 @@ class Job:
             if edge not in sliced:
                 return torch.tensor(results[rank].rows, dtype=torch.long), slice(None)
             group, shard = divmod(rank, self.shards)
-            ranks = range(group * self.shards, (group + 1) * self.shards)
-            rows = [row for other in ranks for row in results[other].rows]
+            ranks = [results[other].rows for other in range(group * self.shards, (group + 1) * self.shards)]
+            count = max(1, min(self.pieces, max(map(len, ranks))))
+            cut = [[rows[a:b] for a, b in slice_bounds(len(rows), count)] for rows in ranks]
+            rows = [row for piece in zip(*cut, strict=True) for own in piece for row in own]
             return torch.tensor(rows, dtype=torch.long), slice(
                 *slice_bounds(graph.edges[edge].shape[1], self.shards)[shard]
             )

@@ -39,6 +39,7 @@ class StandIn:
     is_loss: bool = False
     elementwise: bool = False
     is_view: bool = False
+    multiplies: bool = False
     top: Shape | None = None
     params: tuple[ParamSpec, ...] = ()
     files: tuple[tuple[str, FileKind], ...] = ()

@@ -141,11 +141,12 @@ def compare(
     summed = min(local.start_iter, iterations) if in_turn else iterations
     with bind(reference, None, None, TrainOptions(device, batch_factor=replicas, staging=staging)) as runtime:
         if delays:
-            DelayedUpdates(runtime, delays)
+            DelayedUpdates(runtime, delays, plan.parallel_param.corrects_delays)
         on_one = noted, _train(runtime, summed, noted, delays)
         if in_turn and summed < iterations:
             state, note = runtime.state().copy() if summed else None, partial(_note, noted)
-            on_one = noted, train_in_turn(reference, local, in_turn, state, iterations, device, _settle, note)
+            settings = plan.parallel_param
+            on_one = noted, train_in_turn(reference, settings, in_turn, state, iterations, device, _settle, note)
         return list(_compared(runtime.net.graph, on_ranks, on_one)), world
 
 
@@ -212,7 +213,10 @@ def _train(
 ) -> Mapping[Blob, Tensor]:
     """Train; return the whole weights on rank 0. Put the whole gradients of the first batch into ``gradients``."""
     _settle(runtime)
-    runtime.updater.before_update.append(lambda loss: _note(gradients, runtime, delays))
+    observers = runtime.updater.before_update
+    observers.append(lambda loss: _note(gradients, runtime, delays))
+    runtime.run(min(max(delays.values(), default=0) + 1, iterations) - runtime.iteration)
+    observers.pop()  # update: HOST updates early only if nobody observes the gradients
     runtime.run(iterations - runtime.iteration)
     return _whole(runtime, runtime.state().weights)
 
@@ -228,7 +232,8 @@ def _note(gradients: dict[Blob, Tensor], runtime: Runtime, delays: Mapping[str, 
     if runtime.iteration <= max(delays.values(), default=0):
         net = runtime.net
         values = {blob_of(net.graph, param): net.value(param) for param in net.local_params}
-        own = {blob: torch.zeros_like(v) if v.grad is None else v.grad for blob, v in values.items()}
+        summed = {blob: runtime.exchange.gradient(value) for blob, value in values.items()}
+        own = {blob: torch.zeros_like(values[blob]) if each is None else each for blob, each in summed.items()}
         whole = _whole(runtime, own)
         gradients.update({blob: each for blob, each in whole.items() if delays.get(blob[0], 0) == runtime.iteration})
 

@@ -30,11 +30,13 @@ class DelayedUpdates:
     Args:
         runtime: trains the whole net; its gradients are those of the batch of the iteration.
         delays: layer name → the iterations by which its gradients are late.
+        corrects: whether updates correct that (``correction: NESTEROV``).
     """
 
-    def __init__(self, runtime: Runtime, delays: Mapping[str, int]) -> None:
+    def __init__(self, runtime: Runtime, delays: Mapping[str, int], corrects: bool = False) -> None:
         net = runtime.net
         self._runtime = runtime
+        self._corrects = corrects
         self._values = [net.value(param) for param in net.local_params]
         self._delays = [delays[net.graph.nodes[param.layer].name] for param in net.local_params]
         self._gradients: deque[list[Tensor | None]] = deque(maxlen=1 + max(self._delays, default=0))
@@ -48,9 +50,12 @@ class DelayedUpdates:
         for index, (value, delay) in enumerate(zip(self._values, self._delays, strict=True)):
             value.grad = self._gradients[delay][index] if delay < len(self._gradients) else None
 
-    def _apply(self, rate: float, iteration: int, members: Sequence[int] | None = None) -> None:
+    def _apply(
+        self, rate: float, iteration: int, members: Sequence[int] | None = None, late: int | None = None
+    ) -> None:
         """Update each run of layers by the rate of its batch; one without gradients keeps its weights."""
         for delay in sorted(set(self._delays)):
             if delay <= iteration:
                 own = [index for index, each in enumerate(self._delays) if each == delay]
-                self._update(self._runtime.updater.rates(iteration - delay), iteration - delay, own)
+                rate = self._runtime.updater.rates(iteration - delay)
+                self._update(rate, iteration - delay, own, delay if self._corrects else None)

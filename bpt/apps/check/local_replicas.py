@@ -16,7 +16,7 @@ from torch import Tensor
 
 from bpt.apps.check.faults import AnyFault
 from bpt.base.errors import UserError
-from bpt.config.plan.run_plan import LocalSpec, RunPlan
+from bpt.config.plan.run_plan import OuterSpec, ParallelSpec, RunPlan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.share import Share
@@ -137,7 +137,7 @@ def _check(graph: LayerGraph, parallel: Parallel, faults: Sequence[AnyFault]) ->
 
 def train_in_turn(
     plan: RunPlan,
-    local: LocalSpec,
+    settings: ParallelSpec,
     run: LocalRun,
     state: TrainState | None,
     iterations: int,
@@ -149,7 +149,7 @@ def train_in_turn(
 
     Args:
         plan: the plan of one process.
-        local: the settings of LOCAL.
+        settings: the settings of LOCAL.
         run: the division of training.
         state: the state after the iterations that sum gradients; ``None``: there are none.
         iterations: the number of the last iteration.
@@ -168,11 +168,14 @@ def train_in_turn(
             begin(runtime)
             runtimes.append(runtime)
         runtimes[0].updater.before_update.append(lambda loss: note(runtimes[0]))
+        local, parts = settings.local_param, [replica.part for replica in run.replicas]
+        outer = _OuterStep(settings.outer_param, runtimes)
         for done in range(runtimes[0].iteration + 1, iterations + 1):
             for runtime in runtimes:
                 runtime.iterate()
             if (done - local.start_iter) % local.steps == 0:
-                _average(runtimes, [replica.part for replica in run.replicas], local.momentum)
+                _average(runtimes, parts, local.momentum)
+                outer.apply()
         return {blob: value.clone() for blob, value in runtimes[0].state().weights.items()}
 
 
@@ -209,6 +212,27 @@ def _average(runtimes: Sequence[Runtime], parts: Sequence[float], momentum: int)
             elif momentum == pb.LocalParameter.RESET:
                 for moment in column:
                     moment.zero_()
+
+
+class _OuterStep:
+    """DiLoCo's step from the weights that all replicas have had towards their average."""
+
+    def __init__(self, param: OuterSpec, runtimes: Sequence[Runtime]) -> None:
+        self._param = param
+        nets = [runtime.net for runtime in runtimes] if param.name else []
+        self._values = [[net.value(param) for net in nets] for param in nets[0].local_params] if nets else []
+        self._values = [column for column in self._values if column[0].requires_grad]
+        self._versions = [column[0].detach().clone() for column in self._values]
+        self._momenta = [torch.zeros_like(version) for version in self._versions]
+
+    @torch.no_grad()
+    def apply(self) -> None:
+        for column, version, momentum in zip(self._values, self._versions, self._momenta, strict=True):
+            change = column[0] - version
+            momentum.mul_(self._param.momentum).add_(change)
+            version.add_(momentum * self._param.momentum + change, alpha=self._param.lr)
+            for value in column:
+                value.copy_(version)
 
 
 def _mix(tensors: Sequence[Tensor], parts: Sequence[float]) -> None:

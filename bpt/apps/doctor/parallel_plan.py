@@ -183,9 +183,13 @@ def _statistics(graph: LayerGraph, parallel: Parallel) -> Iterator[Finding]:
 
 def _memory(ranks: Ranks, plan: RunPlan, graph: LayerGraph, part: Part, device: torch.device) -> Iterator[Finding]:
     """Yield whether each rank has memory for its parameters; a collective call."""
-    copies = 2 + num_moments(plan.optim)  # values, gradients, history
+    history = num_moments(plan.optim) / (ranks.world.size if plan.parallel_param.divides_update else 1)
+    copies = 2 + history  # values, gradients, history
     ranks_on_device = 1 if device.type == "cuda" else len(ranks.by_host[ranks.hosts[ranks.world.rank]])
-    mine = _num_parameters(graph, part) * plan.precision.master.itemsize * copies, Memory(device, ranks_on_device).room
+    mine = (
+        int(_num_parameters(graph, part) * plan.precision.master.itemsize * copies),
+        Memory(device, ranks_on_device).room,
+    )
     needs = ranks.world.allgather(mine)
     short = [rank for rank, (need, room) in enumerate(needs) if need > room]
     if short:

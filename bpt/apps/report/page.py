@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from html import escape
-from pathlib import Path
 
 from bpt.apps.report.curve_chart import draw_chart, style_of
+from bpt.apps.report.markup import table
 from bpt.apps.report.run_history import RunHistory, read_run
-from bpt.apps.report.solver_sections import solver_sections
 from bpt.base.atomic import check_place, write_text
 from bpt.base.errors import UsageError
 from bpt.base.version import VERSION
@@ -22,38 +21,64 @@ svg text { font-size: 12px; fill: currentColor } .grid { stroke: #888; stroke-op
 svg.key { width: 48px; height: 8px }
 .drawing { overflow-x: auto; background: #fff }
 .drawing svg { max-width: 100%; height: auto }
+.confusion td { background: rgba(210, 90, 30, calc(var(--share, 0) * .8)) }
+.confusion td.right { background: rgba(50, 110, 200, calc(var(--share, 0) * .6)) }
+.mistakes { display: grid; grid-template-columns: repeat(auto-fill, minmax(240px, 1fr)); gap: 1em }
+figure { margin: 0 } figure img { width: 48%; margin-right: 2%; image-rendering: pixelated }
 pre { overflow-x: auto; font-size: 13px }
 @media (prefers-color-scheme: dark) { body { color: #ddd; background: #181818 } }
 """
 
 
-def write_report(paths: Sequence[str], output: str, solver: str = "") -> str:
-    """Write the page of the runs whose metrics files are ``paths``, and return a line that says where.
+REFRESH = 5  # seconds after which a browser loads the page of a run that has not ended again
+
+
+def write_report(paths: Sequence[str], output: str, sections: Sequence[str] = (), is_live: bool = False) -> bool:
+    """Write the page of the runs whose metrics files are ``paths``.
 
     Args:
         paths: the metrics files.
         output: the page.
-        solver: the solver's text, to show it, its network's text and the drawn network; empty: none of these.
+        sections: HTML to put at the end of the page.
+        is_live: whether browsers load the page again and again, until all runs have ended.
+
+    Returns:
+        Whether all runs have ended.
 
     Raises:
-        UsageError: ``output`` does not end in .html.
-        FileError: a metrics file or a text cannot be read, or the page not be written.
-        PrototxtError: the solver's text is wrong.
+        FileError: a metrics file cannot be read, or the page not be written.
+    """
+    runs = [read_run(path) for path in paths]
+    ended = all(run.ended for run in runs)
+    write_text(output, page_of(runs, sections, REFRESH if is_live and not ended else 0))
+    return ended
+
+
+def check_output(output: str) -> None:
+    """Raise a UserError if no page can be written to ``output``.
+
+    Raises:
+        UsageError: the name does not end in .html.
+        WriteError: there is no such folder, or it is read-only.
     """
     if not output.endswith((".html", ".htm")):
         raise UsageError(f"--output {output}: the name must end in .html: the report is a page")
     check_place(output)
-    runs = [read_run(path) for path in paths]
-    write_text(output, page_of(runs, [*solver_sections(solver)] if solver else []))
-    return f"wrote {Path(output)}"
 
 
-def page_of(runs: Sequence[RunHistory], sections: Sequence[str] = ()) -> str:
-    """Return the page as HTML, with further ``sections`` at its end."""
+def page_of(runs: Sequence[RunHistory], sections: Sequence[str] = (), refresh: int = 0) -> str:
+    """Return the page as HTML, with further ``sections`` at its end.
+
+    Args:
+        runs: the runs, at least one.
+        sections: the HTML of the sections.
+        refresh: seconds after which a browser loads the page again; 0: never.
+    """
+    again = f'<meta http-equiv="refresh" content="{refresh}">\n' if refresh else ""
     title = "Training of " + ", ".join(run.name for run in runs)
     body = "\n".join([*_numbers(runs), *_charts(runs), *_ranks(runs), *sections])
     return (
-        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(title)}</title>\n'
+        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n{again}<title>{escape(title)}</title>\n'
         f"<style>\n{_STYLE}</style>\n</head>\n<body>\n<h1>{escape(title)}</h1>\n{body}\n"
         f"<p>This page was written by bpt {VERSION}.</p>\n</body>\n</html>\n"
     )
@@ -61,13 +86,6 @@ def page_of(runs: Sequence[RunHistory], sections: Sequence[str] = ()) -> str:
 
 def _names(runs: Sequence[RunHistory]) -> list[str]:
     return list(dict.fromkeys(name for run in runs for name, curve in run.curves.items() if curve.points))
-
-
-def _table(head: Sequence[object], rows: Sequence[Sequence[object]]) -> Iterator[str]:
-    yield "<table>\n<tr>" + "".join(f"<th>{escape(str(each))}</th>" for each in head) + "</tr>"
-    for row in rows:
-        yield "<tr>" + "".join(f"<td>{escape(str(each))}</td>" for each in row) + "</tr>"
-    yield "</table>"
 
 
 def _numbers(runs: Sequence[RunHistory]) -> Iterator[str]:
@@ -81,7 +99,7 @@ def _numbers(runs: Sequence[RunHistory]) -> Iterator[str]:
         last = [curve.points[-1] if (curve := run.curves.get(name)) and curve.points else None for name in names]
         values = ["none" if point is None else f"{point[2]:.6g} at {point[0]}" for point in last]
         rows.append([run.name, *about, state, f"{run.seconds:.1f}", *values, run.snapshot or "none"])
-    yield from _table([*head, *(f"{name} at iteration" for name in names), "last snapshot"], rows)
+    yield from table([*head, *(f"{name} at iteration" for name in names), "last snapshot"], rows)
 
 
 def _charts(runs: Sequence[RunHistory]) -> Iterator[str]:
@@ -115,7 +133,7 @@ def _ranks(runs: Sequence[RunHistory]) -> Iterator[str]:
                     [run.name, each.get("rank", ""), each.get("host", ""), "forecast", *_loads(predicted, kinds)]
                 )
     if rows:
-        yield from _table(["run", "rank", "host", "", *kinds], rows)
+        yield from table(["run", "rank", "host", "", *kinds], rows)
     else:
         yield "<p>The metrics files have no loads of ranks.</p>"
 

@@ -8,6 +8,7 @@ from html import escape
 from pathlib import Path
 
 from bpt.apps.draw.net_drawing import DrawRequest, draw_net
+from bpt.apps.report.markup import drawing
 from bpt.base.errors import BptError
 from bpt.base.user_files import read_lines
 from bpt.config.proto.sources import read_solver
@@ -41,5 +42,4 @@ def _drawing(net: str) -> str:
             draw_net(DrawRequest(model=net, output=str(picture)))
         except BptError as error:
             return f"<p>The network is not drawn: {escape(str(error))}</p>"
-        text = picture.read_text(encoding="utf-8")
-    return f'<div class="drawing">\n{text[text.index("<svg") :]}</div>'
+        return drawing(picture.read_text(encoding="utf-8"))

@@ -310,8 +310,9 @@ class Solver(Single):
         if any(net._operator.closed for net in self._nets):
             raise UserError("the solver cannot train: the net is closed")
         with self._in_use(), as_raised():
-            for parameter in rule.parameters:
-                parameter.value.grad = None  # drop the gradients of backward passes by hand
+            net = self._loop.runtime.net
+            for value in (*map(net.value, net.local_params), *(parameter.value for parameter in rule.parameters)):
+                value.grad = None  # drop the gradients of backward passes by hand
             yield
             self._show_updates()
 
@@ -320,7 +321,7 @@ class Solver(Single):
         rule = self._loop.runtime.updater.rule
         updates = rule.updates or [None] * len(rule.parameters)
         for parameter, update in zip(rule.parameters, updates, strict=True):
-            parameter.value.grad = None if update is None else update.clone()
+            parameter.value.grad = None if update is None or parameter.elements else update.clone()
 
 
 def _is_whole(plan: RunPlan) -> bool:

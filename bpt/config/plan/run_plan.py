@@ -54,6 +54,25 @@ class AgwuSpec:
     fetch: int = SCHEMA
     ranks: int = SCHEMA
     worker_exchange: int = SCHEMA
+    local_updates: int = SCHEMA
+    staleness: int = SCHEMA
+    staleness_limit: int = SCHEMA
+    compensation: float = SCHEMA
+
+
+@dataclass(frozen=True)
+@spec_of(pb.OuterParameter)
+class OuterSpec:
+    """The step between two versions of the global weights, by the change that replicas have made."""
+
+    type: int = SCHEMA
+    lr: float = SCHEMA
+    momentum: float = SCHEMA
+
+    @property
+    def name(self) -> str:
+        """The name of the step; "" if a version is the change itself."""
+        return "" if self.type == pb.OuterParameter.NONE else pb.OuterParameter.Type.Name(self.type)
 
 
 @dataclass(frozen=True)
@@ -67,6 +86,7 @@ class BalanceSpec:
     normalizer: int = SCHEMA
     finish: int = SCHEMA
     migrate: bool = SCHEMA
+    by: int = SCHEMA
 
 
 @dataclass(frozen=True)
@@ -131,6 +151,7 @@ class FcSpec:
     """The exchange of activations among ranks that share a fully connected layer."""
 
     scheme: int = SCHEMA
+    pieces: int = SCHEMA
 
 
 @dataclass(frozen=True)
@@ -160,6 +181,8 @@ class PipelineSpec:
     capacity: tuple[float, ...] = SCHEMA
     gabra_param: GabraSpec = SCHEMA
     batch_norm_over: int = SCHEMA
+    recompute: bool = SCHEMA
+    correction: int = SCHEMA
 
 
 @dataclass(frozen=True)
@@ -208,6 +231,8 @@ class ParallelSpec:
     compression_param: CompressionSpec = SCHEMA
     local_param: LocalSpec = SCHEMA
     transport: int = SCHEMA
+    update: int = SCHEMA
+    outer_param: OuterSpec = SCHEMA
 
     @property
     def replica_ranks(self) -> int:
@@ -218,6 +243,16 @@ class ParallelSpec:
     def is_delayed(self) -> bool:
         """Whether gradients belong to earlier iterations, so that losses and weights differ from one process's."""
         return self.num_stages > 1 and self.pipeline_param.schedule == _Pipeline.DELAYED
+
+    @property
+    def divides_update(self) -> bool:
+        """Whether each rank updates a slice of the parameters that it holds."""
+        return self.update != _Parallel.REPLICATED
+
+    @property
+    def corrects_delays(self) -> bool:
+        """Whether updates correct gradients of earlier iterations."""
+        return self.is_delayed and self.pipeline_param.correction == _Pipeline.NESTEROV
 
     @property
     def node_ranks(self) -> int:

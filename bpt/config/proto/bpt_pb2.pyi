@@ -801,7 +801,7 @@ class DataPosition(_message.Message):
     def __init__(self, net: _Optional[str] = ..., layer: _Optional[str] = ..., samples: _Optional[int] = ...) -> None: ...
 
 class ParallelParameter(_message.Message):
-    __slots__ = ("num_stages", "num_shards", "batch_scope", "exchange", "cgdp_param", "agwu_param", "balance", "balance_param", "fc_param", "pipeline_param", "inner_param", "sync_batch_norm", "server", "ship_data", "servers", "tree_param", "fault_param", "auto", "compression_param", "local_param", "transport")
+    __slots__ = ("num_stages", "num_shards", "batch_scope", "exchange", "cgdp_param", "agwu_param", "balance", "balance_param", "fc_param", "pipeline_param", "inner_param", "sync_batch_norm", "server", "ship_data", "servers", "tree_param", "fault_param", "auto", "compression_param", "local_param", "transport", "update", "outer_param")
     class BatchScope(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         GLOBAL: _ClassVar[ParallelParameter.BatchScope]
@@ -848,6 +848,14 @@ class ParallelParameter(_message.Message):
         TORCH_DISTRIBUTED: _ClassVar[ParallelParameter.Transport]
     MPI: ParallelParameter.Transport
     TORCH_DISTRIBUTED: ParallelParameter.Transport
+    class Update(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        REPLICATED: _ClassVar[ParallelParameter.Update]
+        SHARDED: _ClassVar[ParallelParameter.Update]
+        HOST: _ClassVar[ParallelParameter.Update]
+    REPLICATED: ParallelParameter.Update
+    SHARDED: ParallelParameter.Update
+    HOST: ParallelParameter.Update
     NUM_STAGES_FIELD_NUMBER: _ClassVar[int]
     NUM_SHARDS_FIELD_NUMBER: _ClassVar[int]
     BATCH_SCOPE_FIELD_NUMBER: _ClassVar[int]
@@ -869,6 +877,8 @@ class ParallelParameter(_message.Message):
     COMPRESSION_PARAM_FIELD_NUMBER: _ClassVar[int]
     LOCAL_PARAM_FIELD_NUMBER: _ClassVar[int]
     TRANSPORT_FIELD_NUMBER: _ClassVar[int]
+    UPDATE_FIELD_NUMBER: _ClassVar[int]
+    OUTER_PARAM_FIELD_NUMBER: _ClassVar[int]
     num_stages: int
     num_shards: int
     batch_scope: ParallelParameter.BatchScope
@@ -890,7 +900,27 @@ class ParallelParameter(_message.Message):
     compression_param: CompressionParameter
     local_param: LocalParameter
     transport: ParallelParameter.Transport
-    def __init__(self, num_stages: _Optional[int] = ..., num_shards: _Optional[int] = ..., batch_scope: _Optional[_Union[ParallelParameter.BatchScope, str]] = ..., exchange: _Optional[_Union[ParallelParameter.Exchange, str]] = ..., cgdp_param: _Optional[_Union[CgdpParameter, _Mapping]] = ..., agwu_param: _Optional[_Union[AgwuParameter, _Mapping]] = ..., balance: _Optional[_Union[ParallelParameter.Balance, str]] = ..., balance_param: _Optional[_Union[BalanceParameter, _Mapping]] = ..., fc_param: _Optional[_Union[FcParameter, _Mapping]] = ..., pipeline_param: _Optional[_Union[PipelineParameter, _Mapping]] = ..., inner_param: _Optional[_Union[InnerParameter, _Mapping]] = ..., sync_batch_norm: _Optional[bool] = ..., server: _Optional[_Union[ParallelParameter.Server, str]] = ..., ship_data: _Optional[bool] = ..., servers: _Optional[int] = ..., tree_param: _Optional[_Union[TreeParameter, _Mapping]] = ..., fault_param: _Optional[_Union[FaultParameter, _Mapping]] = ..., auto: _Optional[bool] = ..., compression_param: _Optional[_Union[CompressionParameter, _Mapping]] = ..., local_param: _Optional[_Union[LocalParameter, _Mapping]] = ..., transport: _Optional[_Union[ParallelParameter.Transport, str]] = ...) -> None: ...
+    update: ParallelParameter.Update
+    outer_param: OuterParameter
+    def __init__(self, num_stages: _Optional[int] = ..., num_shards: _Optional[int] = ..., batch_scope: _Optional[_Union[ParallelParameter.BatchScope, str]] = ..., exchange: _Optional[_Union[ParallelParameter.Exchange, str]] = ..., cgdp_param: _Optional[_Union[CgdpParameter, _Mapping]] = ..., agwu_param: _Optional[_Union[AgwuParameter, _Mapping]] = ..., balance: _Optional[_Union[ParallelParameter.Balance, str]] = ..., balance_param: _Optional[_Union[BalanceParameter, _Mapping]] = ..., fc_param: _Optional[_Union[FcParameter, _Mapping]] = ..., pipeline_param: _Optional[_Union[PipelineParameter, _Mapping]] = ..., inner_param: _Optional[_Union[InnerParameter, _Mapping]] = ..., sync_batch_norm: _Optional[bool] = ..., server: _Optional[_Union[ParallelParameter.Server, str]] = ..., ship_data: _Optional[bool] = ..., servers: _Optional[int] = ..., tree_param: _Optional[_Union[TreeParameter, _Mapping]] = ..., fault_param: _Optional[_Union[FaultParameter, _Mapping]] = ..., auto: _Optional[bool] = ..., compression_param: _Optional[_Union[CompressionParameter, _Mapping]] = ..., local_param: _Optional[_Union[LocalParameter, _Mapping]] = ..., transport: _Optional[_Union[ParallelParameter.Transport, str]] = ..., update: _Optional[_Union[ParallelParameter.Update, str]] = ..., outer_param: _Optional[_Union[OuterParameter, _Mapping]] = ...) -> None: ...
+
+class OuterParameter(_message.Message):
+    __slots__ = ("type", "lr", "momentum")
+    class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        NONE: _ClassVar[OuterParameter.Type]
+        NESTEROV: _ClassVar[OuterParameter.Type]
+        DELAYED_NESTEROV: _ClassVar[OuterParameter.Type]
+    NONE: OuterParameter.Type
+    NESTEROV: OuterParameter.Type
+    DELAYED_NESTEROV: OuterParameter.Type
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    LR_FIELD_NUMBER: _ClassVar[int]
+    MOMENTUM_FIELD_NUMBER: _ClassVar[int]
+    type: OuterParameter.Type
+    lr: float
+    momentum: float
+    def __init__(self, type: _Optional[_Union[OuterParameter.Type, str]] = ..., lr: _Optional[float] = ..., momentum: _Optional[float] = ...) -> None: ...
 
 class CompressionParameter(_message.Message):
     __slots__ = ("codec", "ratio", "rank", "warm_up", "links")
@@ -1003,7 +1033,7 @@ class CgdpParameter(_message.Message):
     def __init__(self, chunk_size: _Optional[int] = ..., step: _Optional[int] = ..., range: _Optional[int] = ..., interval: _Optional[int] = ..., chunking: _Optional[_Union[CgdpParameter.Chunking, str]] = ..., choice: _Optional[str] = ...) -> None: ...
 
 class AgwuParameter(_message.Message):
-    __slots__ = ("normalizer", "local_epochs", "max_staleness", "weigh_by_accuracy", "push", "fetch", "ranks", "worker_exchange", "weigh_by_samples", "accuracy")
+    __slots__ = ("normalizer", "local_epochs", "max_staleness", "weigh_by_accuracy", "push", "fetch", "ranks", "worker_exchange", "weigh_by_samples", "accuracy", "local_updates", "staleness", "staleness_limit", "compensation")
     class Normalizer(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         OTHERS: _ClassVar[AgwuParameter.Normalizer]
@@ -1016,6 +1046,24 @@ class AgwuParameter(_message.Message):
         AFTER_EPOCH: _ClassVar[AgwuParameter.Accuracy]
     DURING_EPOCH: AgwuParameter.Accuracy
     AFTER_EPOCH: AgwuParameter.Accuracy
+    class LocalUpdates(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        EPOCHS: _ClassVar[AgwuParameter.LocalUpdates]
+        BY_SPEED: _ClassVar[AgwuParameter.LocalUpdates]
+    EPOCHS: AgwuParameter.LocalUpdates
+    BY_SPEED: AgwuParameter.LocalUpdates
+    class Staleness(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        NONE: _ClassVar[AgwuParameter.Staleness]
+        INVERSE: _ClassVar[AgwuParameter.Staleness]
+        COMPENSATE: _ClassVar[AgwuParameter.Staleness]
+        DISCARD: _ClassVar[AgwuParameter.Staleness]
+        TABLE: _ClassVar[AgwuParameter.Staleness]
+    NONE: AgwuParameter.Staleness
+    INVERSE: AgwuParameter.Staleness
+    COMPENSATE: AgwuParameter.Staleness
+    DISCARD: AgwuParameter.Staleness
+    TABLE: AgwuParameter.Staleness
     NORMALIZER_FIELD_NUMBER: _ClassVar[int]
     LOCAL_EPOCHS_FIELD_NUMBER: _ClassVar[int]
     MAX_STALENESS_FIELD_NUMBER: _ClassVar[int]
@@ -1026,6 +1074,10 @@ class AgwuParameter(_message.Message):
     WORKER_EXCHANGE_FIELD_NUMBER: _ClassVar[int]
     WEIGH_BY_SAMPLES_FIELD_NUMBER: _ClassVar[int]
     ACCURACY_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_UPDATES_FIELD_NUMBER: _ClassVar[int]
+    STALENESS_FIELD_NUMBER: _ClassVar[int]
+    STALENESS_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    COMPENSATION_FIELD_NUMBER: _ClassVar[int]
     normalizer: AgwuParameter.Normalizer
     local_epochs: int
     max_staleness: int
@@ -1036,10 +1088,14 @@ class AgwuParameter(_message.Message):
     worker_exchange: ParallelParameter.Exchange
     weigh_by_samples: bool
     accuracy: AgwuParameter.Accuracy
-    def __init__(self, normalizer: _Optional[_Union[AgwuParameter.Normalizer, str]] = ..., local_epochs: _Optional[int] = ..., max_staleness: _Optional[int] = ..., weigh_by_accuracy: _Optional[bool] = ..., push: _Optional[int] = ..., fetch: _Optional[int] = ..., ranks: _Optional[int] = ..., worker_exchange: _Optional[_Union[ParallelParameter.Exchange, str]] = ..., weigh_by_samples: _Optional[bool] = ..., accuracy: _Optional[_Union[AgwuParameter.Accuracy, str]] = ...) -> None: ...
+    local_updates: AgwuParameter.LocalUpdates
+    staleness: AgwuParameter.Staleness
+    staleness_limit: int
+    compensation: float
+    def __init__(self, normalizer: _Optional[_Union[AgwuParameter.Normalizer, str]] = ..., local_epochs: _Optional[int] = ..., max_staleness: _Optional[int] = ..., weigh_by_accuracy: _Optional[bool] = ..., push: _Optional[int] = ..., fetch: _Optional[int] = ..., ranks: _Optional[int] = ..., worker_exchange: _Optional[_Union[ParallelParameter.Exchange, str]] = ..., weigh_by_samples: _Optional[bool] = ..., accuracy: _Optional[_Union[AgwuParameter.Accuracy, str]] = ..., local_updates: _Optional[_Union[AgwuParameter.LocalUpdates, str]] = ..., staleness: _Optional[_Union[AgwuParameter.Staleness, str]] = ..., staleness_limit: _Optional[int] = ..., compensation: _Optional[float] = ...) -> None: ...
 
 class BalanceParameter(_message.Message):
-    __slots__ = ("profile", "num_batches", "rule", "normalizer", "finish", "migrate")
+    __slots__ = ("profile", "num_batches", "rule", "normalizer", "finish", "migrate", "by")
     class Rule(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         HARMONIC: _ClassVar[BalanceParameter.Rule]
@@ -1058,22 +1114,30 @@ class BalanceParameter(_message.Message):
         PASSES: _ClassVar[BalanceParameter.Finish]
     TOGETHER: BalanceParameter.Finish
     PASSES: BalanceParameter.Finish
+    class By(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        COMPUTE: _ClassVar[BalanceParameter.By]
+        ITERATION: _ClassVar[BalanceParameter.By]
+    COMPUTE: BalanceParameter.By
+    ITERATION: BalanceParameter.By
     PROFILE_FIELD_NUMBER: _ClassVar[int]
     NUM_BATCHES_FIELD_NUMBER: _ClassVar[int]
     RULE_FIELD_NUMBER: _ClassVar[int]
     NORMALIZER_FIELD_NUMBER: _ClassVar[int]
     FINISH_FIELD_NUMBER: _ClassVar[int]
     MIGRATE_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
     profile: str
     num_batches: int
     rule: BalanceParameter.Rule
     normalizer: BalanceParameter.Normalizer
     finish: BalanceParameter.Finish
     migrate: bool
-    def __init__(self, profile: _Optional[str] = ..., num_batches: _Optional[int] = ..., rule: _Optional[_Union[BalanceParameter.Rule, str]] = ..., normalizer: _Optional[_Union[BalanceParameter.Normalizer, str]] = ..., finish: _Optional[_Union[BalanceParameter.Finish, str]] = ..., migrate: _Optional[bool] = ...) -> None: ...
+    by: BalanceParameter.By
+    def __init__(self, profile: _Optional[str] = ..., num_batches: _Optional[int] = ..., rule: _Optional[_Union[BalanceParameter.Rule, str]] = ..., normalizer: _Optional[_Union[BalanceParameter.Normalizer, str]] = ..., finish: _Optional[_Union[BalanceParameter.Finish, str]] = ..., migrate: _Optional[bool] = ..., by: _Optional[_Union[BalanceParameter.By, str]] = ...) -> None: ...
 
 class FcParameter(_message.Message):
-    __slots__ = ("scheme",)
+    __slots__ = ("scheme", "pieces")
     class Scheme(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         PEER: _ClassVar[FcParameter.Scheme]
@@ -1081,11 +1145,13 @@ class FcParameter(_message.Message):
     PEER: FcParameter.Scheme
     MASTER_SLAVE: FcParameter.Scheme
     SCHEME_FIELD_NUMBER: _ClassVar[int]
+    PIECES_FIELD_NUMBER: _ClassVar[int]
     scheme: FcParameter.Scheme
-    def __init__(self, scheme: _Optional[_Union[FcParameter.Scheme, str]] = ...) -> None: ...
+    pieces: int
+    def __init__(self, scheme: _Optional[_Union[FcParameter.Scheme, str]] = ..., pieces: _Optional[int] = ...) -> None: ...
 
 class PipelineParameter(_message.Message):
-    __slots__ = ("allocator", "schedule", "micro_batches", "objective", "devices", "costs", "partitions", "gabra_param", "partition_by", "capacity", "batch_norm_over")
+    __slots__ = ("allocator", "schedule", "micro_batches", "objective", "devices", "costs", "partitions", "gabra_param", "partition_by", "capacity", "batch_norm_over", "recompute", "correction")
     class Allocator(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         BLOCK: _ClassVar[PipelineParameter.Allocator]
@@ -1102,10 +1168,12 @@ class PipelineParameter(_message.Message):
         SEQUENTIAL: _ClassVar[PipelineParameter.Schedule]
         ONE_F_ONE_B: _ClassVar[PipelineParameter.Schedule]
         DELAYED: _ClassVar[PipelineParameter.Schedule]
+        ZERO_BUBBLE: _ClassVar[PipelineParameter.Schedule]
     GPIPE: PipelineParameter.Schedule
     SEQUENTIAL: PipelineParameter.Schedule
     ONE_F_ONE_B: PipelineParameter.Schedule
     DELAYED: PipelineParameter.Schedule
+    ZERO_BUBBLE: PipelineParameter.Schedule
     class Objective(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         STEP_TIME: _ClassVar[PipelineParameter.Objective]
@@ -1118,6 +1186,12 @@ class PipelineParameter(_message.Message):
         CONV_BLOCKS: _ClassVar[PipelineParameter.Unit]
     LAYERS: PipelineParameter.Unit
     CONV_BLOCKS: PipelineParameter.Unit
+    class Correction(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        NONE: _ClassVar[PipelineParameter.Correction]
+        NESTEROV: _ClassVar[PipelineParameter.Correction]
+    NONE: PipelineParameter.Correction
+    NESTEROV: PipelineParameter.Correction
     class BatchNormOver(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         MICRO_BATCH: _ClassVar[PipelineParameter.BatchNormOver]
@@ -1135,6 +1209,8 @@ class PipelineParameter(_message.Message):
     PARTITION_BY_FIELD_NUMBER: _ClassVar[int]
     CAPACITY_FIELD_NUMBER: _ClassVar[int]
     BATCH_NORM_OVER_FIELD_NUMBER: _ClassVar[int]
+    RECOMPUTE_FIELD_NUMBER: _ClassVar[int]
+    CORRECTION_FIELD_NUMBER: _ClassVar[int]
     allocator: PipelineParameter.Allocator
     schedule: PipelineParameter.Schedule
     micro_batches: int
@@ -1146,7 +1222,9 @@ class PipelineParameter(_message.Message):
     partition_by: PipelineParameter.Unit
     capacity: _containers.RepeatedScalarFieldContainer[float]
     batch_norm_over: PipelineParameter.BatchNormOver
-    def __init__(self, allocator: _Optional[_Union[PipelineParameter.Allocator, str]] = ..., schedule: _Optional[_Union[PipelineParameter.Schedule, str]] = ..., micro_batches: _Optional[int] = ..., objective: _Optional[_Union[PipelineParameter.Objective, str]] = ..., devices: _Optional[str] = ..., costs: _Optional[str] = ..., partitions: _Optional[int] = ..., gabra_param: _Optional[_Union[GabraParameter, _Mapping]] = ..., partition_by: _Optional[_Union[PipelineParameter.Unit, str]] = ..., capacity: _Optional[_Iterable[float]] = ..., batch_norm_over: _Optional[_Union[PipelineParameter.BatchNormOver, str]] = ...) -> None: ...
+    recompute: bool
+    correction: PipelineParameter.Correction
+    def __init__(self, allocator: _Optional[_Union[PipelineParameter.Allocator, str]] = ..., schedule: _Optional[_Union[PipelineParameter.Schedule, str]] = ..., micro_batches: _Optional[int] = ..., objective: _Optional[_Union[PipelineParameter.Objective, str]] = ..., devices: _Optional[str] = ..., costs: _Optional[str] = ..., partitions: _Optional[int] = ..., gabra_param: _Optional[_Union[GabraParameter, _Mapping]] = ..., partition_by: _Optional[_Union[PipelineParameter.Unit, str]] = ..., capacity: _Optional[_Iterable[float]] = ..., batch_norm_over: _Optional[_Union[PipelineParameter.BatchNormOver, str]] = ..., recompute: _Optional[bool] = ..., correction: _Optional[_Union[PipelineParameter.Correction, str]] = ...) -> None: ...
 
 class GabraParameter(_message.Message):
     __slots__ = ("population", "generations", "crossover", "seed")

@@ -1,4 +1,4 @@
-"""Prototxt for readers: what fits in a line stands in a line."""
+"""Prototxt for readers: a message that fits in a line is written in one."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from bpt.base.log import number
 from bpt.config.optim_spec import OptimSpec
 from bpt.engine.optim.tensor_layout import split
+from bpt.engine.optim.weight_slices import NO_SLICES, Elements, WeightSlices
 from bpt.graph.layer_graph import LayerGraph, Param
 from bpt.nn.net import Net
 
@@ -24,21 +25,36 @@ SUMMED = 2**16  # elements that are added up in float32, which loses less than o
 class LearnableParam:
     """A parameter blob as a solver sees it: its values with their ``.grad``, and its factors.
 
-    ``name`` is the name of its layer and its number among the layer's blobs: ``conv1/0``.
+    ``name`` is the name of its layer and its number among the layer's blobs: ``conv1/0``. ``elements`` are those of the
+    blob, in row-major order, that ``value`` has as one row; ``None``: it has the blob.
     """
 
     name: str
     value: nn.Parameter
     lr_mult: float = 1.0
     decay_mult: float = 1.0
+    elements: Elements | None = None
+
+    def own(self, values: Tensor) -> Tensor:
+        """Return the part of ``values``, which are the blob's or this part already, that belongs to ``value``."""
+        if self.elements is None or values.dim() == 0 or values.shape == self.value.shape:
+            return values
+        return values.reshape(-1)[slice(*self.elements)]
 
 
-def learnable_params(net: Net) -> list[LearnableParam]:
-    """Return the parameters of ``net`` on this rank, in Caffe's order of ``learnable_params``, shared ones once."""
-    return [
-        LearnableParam(param_name(net.graph, param), net.value(param), param.lr_mult, param.decay_mult)
-        for param in net.local_params
-    ]
+def learnable_params(net: Net, slices: WeightSlices = NO_SLICES) -> list[LearnableParam]:
+    """Return the parameters of ``net`` on this rank, in Caffe's order of ``learnable_params``, shared ones once.
+
+    Args:
+        slices: what this rank updates of those parameters that ranks divide.
+    """
+    found = []
+    for param in net.local_params:
+        value, name = net.value(param), param_name(net.graph, param)
+        own = slices.of(value)
+        values, elements = (own.value, own.elements) if own else (value, None)
+        found.append(LearnableParam(name, values, param.lr_mult, param.decay_mult, elements))
+    return found
 
 
 def param_name(graph: LayerGraph, param: Param) -> str:

@@ -7,6 +7,7 @@ everything works, more slowly.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn import functional
 
+from bpt.nn.kernels.backward_part import wanted_gradients
 from bpt.nn.kernels.recording import is_compiling_or_tracing
 
 SMALL = 2_000_000  # multiply-adds below which the call costs more than it saves
@@ -27,11 +29,46 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         weight: ``(outputs, inputs)``.
         bias: ``(outputs,)``, or none.
     """
-    fits = x.dim() == 2 and x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32
-    if is_compiling_or_tracing() or not fits or x.numel() * weight.shape[0] < SMALL or not works():
+    if is_compiling_or_tracing() or not _suits(x, weight):
         return functional.linear(x, weight, bias)
     y: Tensor = _Linear.apply(x.contiguous(), weight, bias)  # type: ignore[no-untyped-call]
     return y
+
+
+def _suits(x: Tensor, weight: Tensor) -> bool:
+    """Return whether oneDNN multiplies these faster, and can."""
+    fits = x.dim() == 2 and x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32
+    return fits and x.numel() * weight.shape[0] >= SMALL and works()
+
+
+class DeferredProduct:
+    """The gradients of the weights of one fully connected layer, computed once for all pieces of a batch.
+
+    The backward pass of a piece computes the diff of its bottom only, for which others may be waiting. One product with
+    the rows of all pieces is faster than one for each piece, and writes the gradient once.
+    """
+
+    def __init__(self) -> None:
+        self._weights: list[Tensor] = []
+        self._rows: list[tuple[Tensor, Tensor]] = []  # the bottom and the diff of the top of each piece
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Return ``x · weightᵀ + bias`` for a piece; its backward pass leaves the weights to ``gradients``."""
+        self._weights = self._weights or [each for each in (weight, bias) if each is not None]
+        y: Tensor = _LinearOfPiece.apply(x.contiguous(), weight, bias, self._rows)  # type: ignore[no-untyped-call]
+        return y
+
+    def gradients(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the weights and the bias with their gradients, after the backward passes of all pieces."""
+        if not self._rows:
+            return
+        x, dy = (torch.cat(each) for each in zip(*self._rows, strict=True))
+        self._rows.clear()
+        if self._weights[0].requires_grad:
+            yield self._weights[0], _multiply(dy.t(), x.t()) if _suits(x, dy.t()) else dy.t() @ x
+        for bias in self._weights[1:]:
+            if bias.requires_grad:
+                yield bias, dy.sum(0)
 
 
 @cache
@@ -68,10 +105,33 @@ class _Linear(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: FunctionCtx, dy: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors  # type: ignore[attr-defined]
-        wants_x, wants_weight, wants_bias = ctx.needs_input_grad  # type: ignore[attr-defined]
+        wants_x, wants_weight, wants_bias = wanted_gradients(ctx)
         dy = dy.contiguous()
         return (
             _multiply(dy, weight.t()) if wants_x else None,
             _multiply(dy.t(), x.t()) if wants_weight else None,
             dy.sum(0) if wants_bias else None,
         )
+
+
+class _LinearOfPiece(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: FunctionCtx, x: Tensor, weight: Tensor, bias: Tensor | None, rows: list[tuple[Tensor, Tensor]]
+    ) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.rows = rows  # type: ignore[attr-defined]
+        return _multiply(x, weight, bias) if _suits(x, weight) else functional.linear(x, weight, bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionCtx, dy: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors  # type: ignore[attr-defined]
+        wants_x, *wants_weights, _ = ctx.needs_input_grad  # type: ignore[attr-defined]
+        dy = dy.contiguous()
+        if any(wants_weights):
+            ctx.rows.append((x, dy))  # type: ignore[attr-defined]
+        dx = None
+        if wants_x:
+            dx = _multiply(dy, weight.t()) if _suits(dy, weight.t()) else dy @ weight
+        return dx, None, None, None

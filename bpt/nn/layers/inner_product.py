@@ -67,7 +67,11 @@ class InnerProduct(Layer):
         return "" if axis else "it adds up along axis 0, the samples"
 
     def forward(self, *bottoms: Tensor) -> Tensor:
-        return self.forward_by(self.weights_for(bottoms[0]), bottoms[0])
+        weights, product = self.weights_for(bottoms[0]), self.context.product
+        if product is None:
+            return self.forward_by(weights, bottoms[0])
+        assert weights[0] is not None
+        return product.linear(bottoms[0].flatten(self.axis), weights[0], weights[1])
 
     def forward_by(self, weights: Weights, bottom: Tensor) -> Tensor:
         weight, bias = weights

@@ -216,9 +216,9 @@ class PrefetchingDataLayer(DataLayer):
         Those of ``gives`` are not handed out any more.
 
         At the end of a pass (when the last batch of it has been handed out) the next one has them all. So has a pass
-        of which the last batch took the first samples: it goes on with what is left, and has each sample once. What
+        of which the last batch took the first samples: it continues with the rest, and has each sample once. What
         was read ahead is dropped, unless ``runs`` and ``gives`` are empty. With the same calls at the same positions a
-        resumed run goes on as it would have.
+        resumed run continues as the undisturbed one.
 
         Args:
             runs: positions in the order of epoch 0, without ``rand_skip``; none of them allocated before.
@@ -239,7 +239,7 @@ class PrefetchingDataLayer(DataLayer):
             self._batches.allocate(self.position, runs, begun, gives)
 
     def replaced(self, position: int) -> list[int]:
-        """Return which samples of the whole batch at ``position`` stand in the places of skipped ones."""
+        """Return which samples of the whole batch at ``position`` replace skipped ones."""
         skipped = self._batches.skipped
         samples = self._batches.sampler.indices(position, self.share.total).samples if skipped else ()
         return [place for place, sample in enumerate(samples) if int(sample) in skipped]

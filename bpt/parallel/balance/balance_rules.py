@@ -15,6 +15,8 @@ _Exchange, _Balance = pb.ParallelParameter.Exchange, pb.ParallelParameter.Balanc
 _Parallel = pb.ParallelParameter
 STATIC, IDPA, DYNAMIC = _Parallel.STATIC, _Parallel.IDPA, _Parallel.DYNAMIC
 BALANCE, PARAM = (PARALLEL, "balance"), "balance_param"
+ITERATION = pb.BalanceParameter.ITERATION
+HIDDEN = (_Parallel.ALLREDUCE, _Parallel.RING, _Parallel.CGDP)  # exchanges that travel while backward computes
 
 
 def violations(plan: RunPlan) -> Iterator[Violation]:
@@ -49,12 +51,26 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
             "iterations are under way",
             "use another schedule, or balance: STATIC",
         )
+    if is_by_iteration(plan) and parallel.replica_ranks > 1:
+        field = "num_stages" if parallel.num_stages > 1 else "num_shards"
+        yield Violation(
+            (PARALLEL, PARAM, "by"),
+            f"by: ITERATION follows the gradients of whole nets, and {field} is {getattr(parallel, field)}",
+            f"set by: COMPUTE, or {field}: 1",
+        )
     if parallel.balance == STATIC and not parallel.balance_param.profile:
         yield Violation(
             BALANCE,
             "balance: STATIC needs balance_param { profile: … }, a file that "
             '"mpirun … bpt time --solver S --profile FILE" writes',
         )
+
+
+def is_by_iteration(plan: RunPlan) -> bool:
+    """Return whether shares make the iteration short, and not only the computing in it."""
+    parallel = plan.parallel_param
+    divided = parallel.balance in (STATIC, DYNAMIC) and not plan.is_outer
+    return divided and parallel.balance_param.by == ITERATION and parallel.exchange in HIDDEN
 
 
 def ignored_settings(plan: RunPlan) -> Iterator[IgnoredSetting]:
@@ -64,9 +80,18 @@ def ignored_settings(plan: RunPlan) -> Iterator[IgnoredSetting]:
     without = {
         "profile": outer or ("" if parallel.balance == STATIC else "without balance: STATIC"),
         "normalizer": outer,
+        "by": outer or _why_by_compute(plan),
         "num_batches": "" if parallel.balance == IDPA else "without balance: IDPA",
         "rule": "" if parallel.balance == IDPA else "without balance: IDPA",
     }
     for field, why in without.items():
         if why and plan.given(PARALLEL, PARAM, field):
             yield IgnoredSetting((PARALLEL, PARAM, field), why)
+
+
+def _why_by_compute(plan: RunPlan) -> str:
+    """Return why ``by`` makes no difference; empty if it may."""
+    parallel = plan.parallel_param
+    if parallel.balance not in (STATIC, DYNAMIC):
+        return "without balance: STATIC or DYNAMIC"
+    return "" if parallel.exchange in HIDDEN else f"with exchange: {_Exchange.Name(parallel.exchange)}"

@@ -16,7 +16,7 @@ from bpt.base.errors import UserError
 from bpt.graph.part import slice_bounds
 from bpt.graph.share import Share
 from bpt.parallel.balance.divided_net import peer_seconds, sharing
-from bpt.parallel.balance.speed import SpeedFunction
+from bpt.parallel.balance.speed import SpeedFunction, TimeFunction
 
 T = TypeVar("T")
 
@@ -59,15 +59,22 @@ class Static:
         names: of these, for messages: "rank 2 (host b)"; by default rank 0, 1, …
         group: the number of consecutive ranks that share split layers (PEER).
         split: the part of the net's work in these.
+        by: other times than those of computing, of which the slowest is to be as short as it can (``by: ITERATION``).
     """
 
     def __init__(
-        self, functions: Sequence[SpeedFunction], names: Sequence[str] = (), group: int = 1, split: float = 0.0
+        self,
+        functions: Sequence[SpeedFunction],
+        names: Sequence[str] = (),
+        group: int = 1,
+        split: float = 0.0,
+        by: Sequence[TimeFunction] = (),
     ) -> None:
         self.functions = tuple(functions)
         self.names = tuple(names) or _numbered(functions)
         self._group = group
         self._split = split if group > 1 else 0.0
+        self._by = tuple(by)
         self._known: dict[int, tuple[Share, ...]] = {}
 
     def shares(self, total: int, ranks: int) -> tuple[Share, ...]:
@@ -85,7 +92,7 @@ class Static:
     def _counts(self, total: int) -> list[int]:
         groups = self._groups(self.functions)
         if len(groups) == 1 or not self._split:
-            return fastest(self.functions, total)
+            return fastest(self._by or self.functions, total)
         of_groups = fastest([sharing(group, self._split, fastest) for group in groups], total)
         return [count for group, own in zip(groups, of_groups, strict=True) for count in fastest(group, own)]
 
@@ -113,7 +120,7 @@ class Static:
         ]
 
 
-def fastest(functions: Sequence[SpeedFunction], total: int) -> list[int]:
+def fastest(functions: Sequence[TimeFunction], total: int) -> list[int]:
     """Return whole x_p with sum ``total`` and x_p <= cap_p that minimise the largest t_p(x_p).
 
     The next sample always goes to the rank that would be done with it first. Since no t_p falls, this takes the
@@ -139,11 +146,11 @@ def fastest(functions: Sequence[SpeedFunction], total: int) -> list[int]:
     return counts
 
 
-def _numbered(functions: Sequence[SpeedFunction]) -> tuple[str, ...]:
+def _numbered(functions: Sequence[TimeFunction]) -> tuple[str, ...]:
     return tuple(f"rank {rank}" for rank in range(len(functions)))
 
 
-def _check_fits(functions: Sequence[SpeedFunction], total: int, names: Sequence[str]) -> None:
+def _check_fits(functions: Sequence[TimeFunction], total: int, names: Sequence[str]) -> None:
     caps = [function.cap for function in functions if function.cap is not None]
     if len(caps) < len(functions) or total <= sum(caps):
         return

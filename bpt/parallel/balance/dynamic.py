@@ -15,11 +15,16 @@ from dataclasses import replace
 from bpt.graph.part import slice_bounds
 from bpt.graph.share import Share
 from bpt.parallel.balance.batch_shares import fastest, tile
-from bpt.parallel.balance.speed import SpeedFunction
+from bpt.parallel.balance.iteration_time import IterationFunction, seconds_left
+from bpt.parallel.balance.speed import SpeedFunction, TimeFunction
 
 WORTH = 0.05  # shares change if the slowest rank is expected to gain this part of its time
 CHANGED = 0.15  # a time that differs by more than this part from the function shows that the machine has changed
 FRESH = 0.5  # the weight of a new time beside those seen before at the same size
+
+
+Points = dict[int, Sequence[float]]
+"""Samples of a share → its seconds, and those of its parts if they are known."""
 
 
 class Dynamic:
@@ -35,9 +40,9 @@ class Dynamic:
     """
 
     def __init__(self, ranks: int) -> None:
-        self._seen: list[dict[int, float]] = [{} for _ in range(ranks)]
+        self._seen: list[Points] = [{} for _ in range(ranks)]
         self._counts: dict[int, list[int]] = {}  # shares by total; a continued run gives its own
-        self.functions: tuple[SpeedFunction, ...] = ()
+        self.functions: tuple[SpeedFunction | IterationFunction, ...] = ()
 
     def shares(self, total: int, ranks: int) -> tuple[Share, ...]:
         """Return the shares by the speeds seen last."""
@@ -61,23 +66,33 @@ class Dynamic:
         """Return the expected seconds of each share."""
         return tuple(f.seconds(share.count) for f, share in zip(self.functions, shares, strict=True))
 
-    def follow(self, total: int, seconds: Sequence[float], caps: Sequence[int]) -> bool:
+    def follow(
+        self,
+        total: int,
+        seconds: Sequence[float],
+        caps: Sequence[int],
+        ready: Sequence[Sequence[float]] = (),
+        exchanges: Sequence[float] = (),
+    ) -> bool:
         """Add the seconds of each share of ``total`` samples; return whether the shares change.
 
         Args:
             total: the samples of all shares.
             seconds: the seconds of each share in an iteration; above 0 unless it is empty.
             caps: the largest share that fits into each memory.
+            ready: the seconds until each share has the gradients of each segment and has computed all, and those of its
+                update. With these, the shares make the iteration short (IterationFunction).
+            exchanges: the seconds of the exchange of each segment.
         """
         now = [share.count for share in self.shares(total, len(self._seen))]
-        for points, count, time in zip(self._seen, now, seconds, strict=True):
+        for place, (points, count, time) in enumerate(zip(self._seen, now, seconds, strict=True)):
             if count:
-                _learn(points, count, time)
+                _learn(points, count, [time, *(ready[place] if ready else ())])
         if not all(self._seen):
             return False  # more ranks than samples: the speeds of ranks without any are unknown
+        left = seconds_left(exchanges) if ready else ()
         found = tuple(
-            SpeedFunction.fitted(points.items(), max(cap, count))
-            for points, cap, count in zip(self._seen, caps, now, strict=True)
+            _fitted(points, max(cap, count), left) for points, cap, count in zip(self._seen, caps, now, strict=True)
         )
         counts = divided(found, total, len(found))
         if longest(found, counts) > (1 - WORTH) * longest(found, now):
@@ -87,25 +102,37 @@ class Dynamic:
         return True
 
 
-def _learn(points: dict[int, float], size: int, seconds: float) -> None:
+def _learn(points: Points, size: int, seconds: Sequence[float]) -> None:
     """Add the seconds of a size to the points of a rank."""
     if points:
-        expected = SpeedFunction.fitted(points.items()).seconds(size)
-        ratio = seconds / expected
+        expected = _computing(points).seconds(size)
+        ratio = seconds[0] / expected
         if abs(ratio - 1) > CHANGED:
             for each in points:
-                points[each] *= ratio
+                points[each] = [time * ratio for time in points[each]]
             points[size] = seconds
             return
-    points[size] = FRESH * seconds + (1 - FRESH) * points.get(size, seconds)
+    before = points.get(size, seconds)
+    points[size] = [FRESH * new + (1 - FRESH) * old for new, old in zip(seconds, before, strict=True)]
 
 
-def longest(functions: Sequence[SpeedFunction], counts: Sequence[int]) -> float:
+def _computing(points: Points, cap: int | None = None) -> SpeedFunction:
+    return SpeedFunction.fitted(((size, seconds[0]) for size, seconds in points.items()), cap)
+
+
+def _fitted(points: Points, cap: int, left: tuple[float, ...]) -> SpeedFunction | IterationFunction:
+    """Return the time of a rank: its computing or, if exchanges are ``left``, the iteration."""
+    if not left:
+        return _computing(points, cap)
+    return IterationFunction.fitted({size: seconds[1:] for size, seconds in points.items()}, left, cap)
+
+
+def longest(functions: Sequence[TimeFunction], counts: Sequence[int]) -> float:
     """Return the time of the slowest rank."""
     return max(function.seconds(count) for function, count in zip(functions, counts, strict=True))
 
 
-def divided(functions: Sequence[SpeedFunction], total: int, ranks: int) -> list[int]:
+def divided(functions: Sequence[TimeFunction], total: int, ranks: int) -> list[int]:
     """Return the number of samples of each rank: at least one, by the functions, or equal without functions."""
     if not functions:
         return [stop - start for start, stop in slice_bounds(total, ranks)]

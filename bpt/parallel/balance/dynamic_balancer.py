@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -15,10 +15,11 @@ from bpt.nn.layers.base import batch_of
 from bpt.nn.net import Net
 from bpt.parallel.balance.divided_net import Division
 from bpt.parallel.balance.dynamic import Dynamic, longest
+from bpt.parallel.balance.iteration_time import exchange_seconds, ready_seconds
 from bpt.parallel.balance.shared_batch import SharedBatch
 from bpt.parallel.balance.speed import MARGIN, MOST
 from bpt.system.device.memory_use import Memory
-from bpt.system.events.totals import Totals, total_busy_seconds
+from bpt.system.events.totals import Key, Totals, Traffic, total_busy_seconds
 
 LOG = logging.getLogger("bpt")
 
@@ -38,12 +39,20 @@ class DynamicLoadBalancer:
         nets: the nets by name; "train" is the one that is timed.
         division: how the ranks divide it.
         device: where this rank computes.
+        segments: returns the number of segments of "train", if shares make the iteration short (``by: ITERATION``).
+        passes: the passes of an iteration.
     """
 
     name = "shares"  # in a TrainState
 
     def __init__(
-        self, parallel: SharedBatch, nets: Mapping[str, Net], division: Division, device: torch.device
+        self,
+        parallel: SharedBatch,
+        nets: Mapping[str, Net],
+        division: Division,
+        device: torch.device,
+        segments: Callable[[], int] | None = None,
+        passes: int = 1,
     ) -> None:
         self._parallel = parallel
         self._nets = nets
@@ -53,9 +62,10 @@ class DynamicLoadBalancer:
         hosts = world.allgather(world.host)
         self._memory = Memory(device, 1 if device.type == "cuda" else hosts.count(world.host))
         self._per_sample = PER_BLOB * _blob_bytes(nets["train"]) / max(self._batch, 1)
+        self._num_segments, self._passes = segments, passes
         self._totals = Totals()
         self._begun = 0.0
-        self._seconds = 0.0
+        self._seen: dict[Key, Traffic] = {}
         self._iterations = -WARM_UP
 
     @property
@@ -78,7 +88,7 @@ class DynamicLoadBalancer:
         self._iterations += 1
         if self._iterations == 0:
             self._totals = self._world.events.add(Totals())
-            self._begun, self._seconds = time.perf_counter(), 0.0
+            self._begun, self._seen = time.perf_counter(), {}
         elif self._iterations > 0 and self._iterations % INTERVAL == 0:
             self._agree(iteration)
 
@@ -89,25 +99,44 @@ class DynamicLoadBalancer:
 
     def _agree(self, iteration: int) -> None:
         """Exchange the times of all ranks, so that all compute the same shares."""
-        self._seconds += total_busy_seconds(self._totals.take())
-        facts = np.zeros((self._world.size, 3))
-        facts[self._world.rank] = self._seconds, time.perf_counter() - self._begun, self._room()
+        for key, total in self._totals.take().items():
+            self._seen.setdefault(key, Traffic())
+            self._seen[key] += total
+        parts = self._parts()
+        facts = np.zeros((self._world.size, 3 + len(parts)))
+        own = total_busy_seconds(self._seen), time.perf_counter() - self._begun, self._room(), *parts
+        facts[self._world.rank] = own
         self._world.Allreduce(facts)
-        computing, elapsed, room = facts.T
+        computing, elapsed, room = facts.T[:3]
         if elapsed.max() < SECONDS and self._iterations < LONGEST:
             return
         seconds = [computing[ranks].max() / self._iterations for ranks in self._share_ranks]
         before = self.state()
         # A share that does not fit into the memory of a stage or a shard would end the run.
         caps = [int(own + room[ranks].min()) for own, ranks in zip(before, self._share_ranks, strict=True)]
+        of_iteration = facts[:, 3:] / self._iterations
         self._iterations = 0
-        self._begun, self._seconds = time.perf_counter(), 0.0
+        self._begun, self._seen = time.perf_counter(), {}
         if min(time for time, own in zip(seconds, before, strict=True) if own) <= 0:
             return
-        if self._balance.follow(sum(before), seconds, caps):
+        ready: list[list[float]] = []
+        exchanges: list[float] = []
+        if parts:
+            segments = (len(parts) - 2) // 2
+            exchanges = of_iteration[:, :segments].min(axis=0).tolist()
+            ready = of_iteration[[ranks[0] for ranks in self._share_ranks], segments:].tolist()
+        if self._balance.follow(sum(before), seconds, caps, ready, exchanges):
             self.forget()
             self._parallel.reshare(self._nets.values())
             self._log_change(iteration, before, seconds)
+
+    def _parts(self) -> list[float]:
+        """Return the seconds of this rank's exchanges, until its gradients are ready, and of its update."""
+        if self._num_segments is None:
+            return []
+        segments = self._num_segments()
+        ready, update = ready_seconds(self._seen, segments, self._passes)
+        return [*exchange_seconds(self._seen, segments), *ready, update]
 
     def _room(self) -> int:
         """Return how many more samples this rank has memory for."""

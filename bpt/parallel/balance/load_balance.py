@@ -6,6 +6,7 @@ import logging
 
 import torch
 
+from bpt.base.errors import FileError
 from bpt.base.log import log_lines
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
@@ -14,6 +15,7 @@ from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.staging import Staging
 from bpt.nn.layers.base import batch_of
 from bpt.parallel.balance import Static
+from bpt.parallel.balance.balance_rules import is_by_iteration
 from bpt.parallel.balance.batch_shares import lines
 from bpt.parallel.balance.divided_net import Division
 from bpt.parallel.balance.shared_batch import SharedBatch
@@ -59,6 +61,12 @@ def static_balance(
         if grid.world.has_lost_ranks:
             profile = profile.of_ranks(grid.world.world_ranks)
         check(profile, now, path, plan.path)
+        if is_by_iteration(plan) and not profile.exchanges:
+            raise FileError(
+                path,
+                "has no times of segments and exchanges, which balance_param { by: ITERATION } needs. "
+                f"{remedy(path, plan.path, grid.world.size)}",
+            )
         if threads := other_threads(profile, now):
             LOG.warning(
                 "Balance: %s was measured with other threads: %s. Times are taken to go down as threads go up. %s",
@@ -67,7 +75,7 @@ def static_balance(
         return profile
 
     profile = outcome_of_first(grid.world, None if grid.world.rank else read)
-    return static_from(profile, division_of(plan, graph, grid, staging), now)
+    return static_from(profile, division_of(plan, graph, grid, staging), now, is_by_iteration(plan))
 
 
 def division_of(plan: RunPlan, graph: LayerGraph, grid: ProcessGrid, staging: Staging | None = None) -> Division:

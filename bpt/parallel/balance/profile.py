@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -17,6 +17,7 @@ from bpt.config.proto.fields import without
 from bpt.graph.layer_graph import LayerGraph, LayerNode
 from bpt.parallel.balance.batch_shares import Static
 from bpt.parallel.balance.divided_net import Division
+from bpt.parallel.balance.iteration_time import IterationFunction, seconds_left
 from bpt.parallel.balance.speed import Estimate, SpeedFunction
 
 # Fields besides ``batch_size`` that hold a batch size or the place of a layer. None changes the work of a sample.
@@ -42,10 +43,10 @@ def _relevant(node: LayerNode) -> pb.LayerParameter:
 
 
 def _sizes_and_places(param: pb.LayerParameter) -> Iterator[tuple[FieldDescriptor, str]]:
-    for field, _ in param.ListFields():
-        for name in _IRRELEVANT.get(field.name, ("batch_size",)):
-            if field.message_type is not None and name in field.message_type.fields_by_name:
-                yield field, name
+    for entry, _ in param.ListFields():
+        for name in _IRRELEVANT.get(entry.name, ("batch_size",)):
+            if entry.message_type is not None and name in entry.message_type.fields_by_name:
+                yield entry, name
 
 
 SHOWN = 4  # differences that a message spells out
@@ -83,10 +84,18 @@ class SpeedFacts:
 
 @dataclass(frozen=True)
 class RankSpeed:
-    """The measured speed of a rank: the time of an iteration by its number of samples, and the largest batch."""
+    """The measured speed of a rank.
+
+    Attributes:
+        points: the time of an iteration by its number of samples.
+        cap: the largest batch that fits into memory.
+        segments: seconds until the gradients of each segment are ready and until all is computed, and those of the
+            update, by the number of samples; empty: only ``by: ITERATION`` measures them.
+    """
 
     points: Mapping[int, Estimate]
     cap: int
+    segments: Mapping[int, Sequence[float]] = field(default_factory=dict)
 
     @property
     def function(self) -> SpeedFunction:
@@ -104,6 +113,7 @@ class Profile:
         batch: the samples of a batch of all ranks together for which they were measured.
         name: the net's name.
         bpt: the version of bpt that measured.
+        exchanges: seconds of the exchange of each segment's gradients, in their order; empty like ``segments``.
     """
 
     facts: SpeedFacts
@@ -111,6 +121,7 @@ class Profile:
     batch: int
     name: str
     bpt: str
+    exchanges: tuple[float, ...] = ()
 
     def of_ranks(self, ranks: Sequence[int]) -> Profile:
         """Return the profile of these ranks only, which are left of those that were measured."""
@@ -177,21 +188,31 @@ def _differences(then: SpeedFacts, now: SpeedFacts) -> Iterator[str]:
             yield f"rank {number} {', '.join(changes)}"
 
 
-def static_from(profile: Profile, division: Division | None = None, now: SpeedFacts | None = None) -> Static:
+def static_from(
+    profile: Profile, division: Division | None = None, now: SpeedFacts | None = None, by_iteration: bool = False
+) -> Static:
     """Return the STATIC balance by the speeds in ``profile``.
 
     Args:
         division: how the run divides its net; by default each rank has all of it.
         now: the facts of the run. If it has other threads, times are assumed to be in inverse proportion to them.
+        by_iteration: whether to make the iteration short, by the measured segments and exchanges.
     """
     division = division or Division(len(profile.speeds))
     ranks = profile.facts.ranks
-    functions = [
-        speed.function.scaled(1.0 if rank.on_gpu else rank.threads / today.threads)
-        for speed, rank, today in zip(profile.speeds, ranks, (now or profile.facts).ranks, strict=True)
+    factors = [
+        1.0 if rank.on_gpu else rank.threads / today.threads
+        for rank, today in zip(ranks, (now or profile.facts).ranks, strict=True)
     ]
+    functions = [speed.function.scaled(factor) for speed, factor in zip(profile.speeds, factors, strict=True)]
+    by = []
+    if by_iteration:
+        left = seconds_left(profile.exchanges)
+        for speed, factor in zip(profile.speeds, factors, strict=True):
+            scaled = {size: [time * factor for time in seconds] for size, seconds in speed.segments.items()}
+            by.append(IterationFunction.fitted(scaled, left, speed.cap))
     names = [name_of(each, [ranks[rank].host for rank in each]) for each in division.share_ranks]
-    return Static(division.functions(functions), names, division.group, sum(division.split))
+    return Static(division.functions(functions), names, division.group, sum(division.split), by)
 
 
 def name_of(ranks: Sequence[int], hosts: Sequence[str]) -> str:
@@ -245,9 +266,11 @@ def _to_json(profile: Profile) -> dict[str, Any]:
         "network": facts.network,
         "solver": dict(facts.solver),
         "batch": profile.batch,
+        **({"exchanges": list(profile.exchanges)} if profile.exchanges else {}),
         "ranks": [
             {"rank": number, "host": rank.host, "device": rank.device, "threads": rank.threads, "cap": speed.cap}
             | {"points": [_point(size, point) for size, point in sorted(speed.points.items())]}
+            | ({"segments": [_segments(*each) for each in sorted(speed.segments.items())]} if speed.segments else {})
             for number, (rank, speed) in enumerate(zip(facts.ranks, profile.speeds, strict=True))
         ],
     }
@@ -258,15 +281,30 @@ def _point(size: int, point: Estimate) -> dict[str, Any]:
     return {"batch": size, "seconds": point.seconds, "half_width": half_width, "repeats": point.repeats}
 
 
+def _segments(size: int, seconds: Sequence[float]) -> dict[str, Any]:
+    return {"batch": size, "seconds": list(seconds)}
+
+
 def _from_json(top: JsonValue) -> Profile:
     ranks, speeds = [], []
     for expected, rank in enumerate(top["ranks"].entries()):
         if rank["rank"].integer(least=0) != expected:
             rank["rank"].refuse(f"must be {expected}")
         ranks.append(RankFacts(rank["host"].text(), rank["device"].text(), rank["threads"].integer(least=1)))
-        speeds.append(RankSpeed(dict(_points(rank["points"])), rank["cap"].integer(least=0)))
+        segments = {
+            each["batch"].integer(least=1): tuple(seconds.seconds() for seconds in each["seconds"].entries())
+            for each in rank.entries_of("segments")
+        }
+        speeds.append(RankSpeed(dict(_points(rank["points"])), rank["cap"].integer(least=0), segments))
     facts = SpeedFacts(top["network"].text(), top["solver"].settings(), tuple(ranks))
-    return Profile(facts, tuple(speeds), top["batch"].integer(least=1), top["name"].text(), top["bpt"].text())
+    exchanges = tuple(seconds.seconds() for seconds in top.entries_of("exchanges"))
+    wrong = [
+        len(seconds) for speed in speeds for seconds in speed.segments.values() if len(seconds) != len(exchanges) + 2
+    ]
+    if wrong or (exchanges and not all(speed.segments for speed in speeds)):
+        top["ranks"].refuse(f"must have {len(exchanges) + 2} seconds in all of their segments, as there are exchanges")
+    batch, name, version = top["batch"].integer(least=1), top["name"].text(), top["bpt"].text()
+    return Profile(facts, tuple(speeds), batch, name, version, exchanges)
 
 
 def _points(points: JsonValue) -> Iterator[tuple[int, Estimate]]:

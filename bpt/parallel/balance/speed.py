@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from statistics import fmean, median, stdev
+from typing import Protocol
 
 FINEST = 0.01  # of a time: no measurement counts as better than that, since the next one is made on another day
 TRIMMED = 5  # one in five measurements is left out, at either end
@@ -90,6 +91,15 @@ def estimate_runs(runs: Sequence[float]) -> Estimate:
 def student(freedom: int) -> float:
     """Return the 97.5 % quantile of Student's t; beyond the table within 0.2 %."""
     return _STUDENT[freedom - 1] if freedom <= len(_STUDENT) else 1.96 + 2.4 / freedom
+
+
+class TimeFunction(Protocol):
+    """A time by the number of samples, which never falls; ``cap`` is the largest number, ``None``: no limit."""
+
+    @property
+    def cap(self) -> int | None: ...
+
+    def seconds(self, size: int) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -186,7 +196,7 @@ class MemoryExtrapolation:
 
     Args:
         guess: bytes a sample, until two sizes have been seen.
-        least: bytes a sample at least, whatever has been seen: small growth drowns in what is there anyway.
+        least: bytes a sample at least, whatever has been seen: small growth is lost in the rest.
     """
 
     def __init__(self, guess: float, least: float) -> None:

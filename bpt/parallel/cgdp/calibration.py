@@ -46,7 +46,7 @@ class IterationKind(NamedTuple):
 class ChunkSegment(NamedTuple):
     """A segment of the net that is cut into single layers, with the layers that have trained parameters in it.
 
-    It is one such layer, but for the neighbours of model-parallel layers: there it may be several, or none.
+    It is one such layer, except for the neighbours of model-parallel layers: there it may be several, or none.
 
     Attributes:
         layers: from the top down.
@@ -198,8 +198,8 @@ def lap_of(totals: Mapping[Key, Traffic], places: Sequence[ChunkSegment] = ()) -
     stages = [[0.0] * len(METHODS) for _ in range(len(places) or 1)]
     for (step, message, method), total in totals.items():
         match step:
-            case InstructionStep(do.Backward, int(segment)) if not method:
-                backward[segment] = total.seconds
+            case InstructionStep(do.Backward | do.BackwardInputs | do.BackwardWeights, int(segment)) if not method:
+                backward[segment] = backward.get(segment, 0.0) + total.seconds
             case InstructionStep(do.ExchangeGradients) if method in METHODS:
                 stages[place_of[message] if places else 0][METHODS.index(method)] += total.seconds
             case InstructionStep(do.ExchangeGradients) if not method:

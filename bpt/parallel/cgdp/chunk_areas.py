@@ -45,6 +45,10 @@ class Layout:
         """The bytes of an area."""
         return self.elements * self.dtype.itemsize
 
+    def start(self, parameter: nn.Parameter) -> int:
+        """Return the first element of ``parameter``'s gradient in an area."""
+        return self._starts[id(parameter)]
+
     def view(self, area: Tensor, parameter: nn.Parameter) -> Tensor:
         """Return the place of ``parameter``'s gradient in an area, in the parameter's shape."""
         start = self._starts[id(parameter)]

@@ -3,9 +3,9 @@
 Only layers with trained parameters count. As in the paper, layer l is the top one, where backward begins, and chunks
 are listed in the order of backward: the first holds the top layers, the last ends with layer 1.
 
-The search (section 4.2, Fig. 4) goes on while the net trains. Every trial is ``interval`` iterations of training like
+The search (section 4.2, Fig. 4) runs while the net trains. Every trial is ``interval`` iterations of training like
 any others; nothing is computed twice. A search sees times and nothing else. All ranks must record the same times (say,
-those of the slowest one), so that they go on alike.
+those of the slowest one), so that they decide alike.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def chunks(layers: int, size: int) -> tuple[int, ...]:
     """Return the lengths of the chunks from layer l down to layer 1 (CGDP, section 4.2); their sum is ``layers``.
 
     If ``size`` divides ``layers``, there are ``layers / size - 1`` chunks of ``size`` and then ``size`` chunks of one
-    layer; otherwise ``layers // size`` chunks of ``size``, and what is left as chunks of one layer. The last layers
+    layer; otherwise ``layers // size`` chunks of ``size``, and the rest as chunks of one layer. The last layers
     stand alone so that little is left to exchange when backward ends. By this rule size l gives single layers, just
     as size 1 does.
 
@@ -104,14 +104,14 @@ class CutSearch(ABC):
 
     @abstractmethod
     def _end_trial(self, times: Sequence[float]) -> None:
-        """Note a trial whose iterations took ``times``, and go on to the next one or settle."""
+        """Note a trial whose iterations took ``times``, and start the next one or settle."""
 
 
 class ChunkSearch(CutSearch):
     """The run-time algorithm of Fig. 4: tries rising chunk sizes and keeps the one with the least time.
 
     After each interval: if its time ``lapse`` is below ``lapse_min``, its size becomes ``best_chunk``; the search
-    goes on only if ``chunk < best_chunk + step * range``; then ``chunk := (chunk < step) ? chunk + 1 : chunk +
+    continues only if ``chunk < best_chunk + step * range``; then ``chunk := (chunk < step) ? chunk + 1 : chunk +
     step``. The order is that of the paper's example in section 5.2.6: with step 10, range 5 and the best size 9 at
     iteration 90, the condition fails at iteration 150, after size 60.
 
@@ -121,7 +121,7 @@ class ChunkSearch(CutSearch):
     Args:
         layers: number l of layers with trained parameters.
         step: sizes grow by 1 up to it, and then by it.
-        range_: how many times ``step`` the search goes on behind the best size (the paper's ``range``).
+        range_: how many times ``step`` the search continues behind the best size (the paper's ``range``).
         interval: iterations of a trial.
 
     Attributes:

@@ -50,9 +50,7 @@ class Cgdp(Exchange):
             for bucket in group:
                 parameters.setdefault(bucket.comm, []).extend(bucket.parameters)
         wires = {bucket.comm: bucket.wire for group in self.buckets for bucket in group}
-        self._sums = {
-            comm: HostSum(of_it, comm, self.device, wires[comm], self.codec) for comm, of_it in parameters.items()
-        }
+        self._sums = {comm: self._host_sum(of_it, comm, wires[comm]) for comm, of_it in parameters.items()}
         self.timed = False
         self._turn = 1  # the iteration, from 1: a flag that is set to it belongs to it
         self._computing = computing_stream(self.device)
@@ -60,6 +58,9 @@ class Cgdp(Exchange):
         self._ends: dict[str, StreamEvent] = {}  # stream → when what it has got in this iteration is done
         self._events = self.comm_thread.comm.events
         self._pieces = self._cut()
+
+    def _host_sum(self, parameters: Sequence[nn.Parameter], comm: Communicator, wire: torch.dtype) -> HostSum:
+        return HostSum(parameters, comm, self.device, wire, self.codec)
 
     def regroup(self, buckets: Sequence[Sequence[Bucket]], *, timed: bool = False) -> None:
         super().regroup(buckets, timed=timed)

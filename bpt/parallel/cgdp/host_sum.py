@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -77,6 +78,7 @@ class HostSum:
     """
 
     _ARRIVED, _SUMMED, _TOTAL = range(3)
+    num_flags: ClassVar[int] = 3  # of each piece
 
     def __init__(
         self,
@@ -93,14 +95,15 @@ class HostSum:
         self.leads = self.host.rank == 0
         self.leaders = comm.Split(0 if self.leads else 1)  # one a host; the other group does nothing
         self.hosts: int = self.host.bcast(self.leaders.size)
-        flags = -(-3 * len(parameters) * 8 // ALIGNMENT) * ALIGNMENT
+        size = 8 * self.num_flags * len(parameters)
+        flags = -(-size // ALIGNMENT) * ALIGNMENT
         self._has_total = self.host.size > 1  # else the one area there is becomes the total
         totals = self.layout.nbytes if self._has_total and self.leads else 0
         self.window = _window(self.host, flags + self.layout.nbytes + totals)
         self._flags, areas = [], []
         for rank in range(self.host.size):
             memory = self.window.Shared_query(rank)
-            self._flags.append(memory[: 24 * len(parameters)].view(np.int64).reshape(3, -1))
+            self._flags.append(memory[:size].view(np.int64).reshape(self.num_flags, -1))
             areas.append(tensor_of(memory[flags : flags + self.layout.nbytes], self.layout.dtype))
         first = self.window.Shared_query(0)
         self._total = tensor_of(first[flags + self.layout.nbytes :], self.layout.dtype)

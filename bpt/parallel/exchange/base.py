@@ -8,11 +8,13 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bpt.base.registry import Registry
 from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine.compute import Update
 from bpt.engine.instructions import Broadcast
+from bpt.engine.optim.weight_slices import NO_SLICES, WeightSlice, WeightSlices
 from bpt.engine.scheduler import Scheduler
 from bpt.parallel.exchange.buckets import Bucket
 from bpt.parallel.exchange.codec.base import Codec
@@ -38,6 +40,7 @@ class Exchange:
         param: settings of the exchange; ``None``: those of an empty text.
         codec: sums gradients on the links that ``param`` says; ``None``: they travel as they are.
         replicas: that exchange; by default there is one.
+        slices: what this rank updates of those parameters that ranks divide.
 
     Attributes:
         local: when weights are averaged, and gradients are not summed; ``None``: never.
@@ -58,12 +61,14 @@ class Exchange:
         param: ParallelSpec | None = None,
         codec: Codec | None = None,
         replicas: Replicas = ALONE,
+        slices: WeightSlices = NO_SLICES,
     ) -> None:
         self.comm_thread = comm_thread
         self.device = device
         self.param = param
         self.codec = codec
         self.replicas = replicas
+        self.slices = slices
         self._group(buckets)
         self._make_ready()
 
@@ -125,6 +130,38 @@ class Exchange:
         """Execute the instruction ``Average``: all ranks get the average of the weights of all replicas."""
         raise NotImplementedError
 
+    def gather(self, segment: int) -> None:
+        """Execute the instruction ``Gather(segment)``, of an exchange that divides updates."""
+
+    def take_early(self, update: Update | None) -> Update | None:
+        """Take over the early updates of the iteration that begins, if this exchange makes them; most do not."""
+        return update
+
+    def updated(self) -> None:
+        """Start to send other ranks the weights that only this rank has updated; most exchanges have none."""
+
+    def complete_weights(self) -> None:
+        """Wait for the weights of all segments that other ranks have updated; a rank may call it alone."""
+        for segment in range(len(self.buckets)):
+            self.gather(segment)
+
+    def gradient(self, parameter: nn.Parameter) -> Tensor | None:
+        """Return the summed gradient of a parameter after ``Wait``; a collective call if ranks have slices of it."""
+        own = self.slices.of(parameter)
+        return parameter.grad if own is None else self._gathered(own)
+
+    def _gathered(self, own: WeightSlice) -> Tensor:
+        """Return the gradient of a parameter from the slices of all ranks."""
+        comm = next(b.comm for group in self.buckets for b in group if any(p is own.parameter for p in b.parameters))
+        part = torch.zeros_like(own.value) if own.value.grad is None else own.value.grad.cpu()
+        rows = [part.new_empty(stop - start) for start, stop in own.bounds]
+        whole = part.new_empty(own.parameter.numel())
+        for rank, (row, (start, stop)) in enumerate(zip(rows, own.bounds, strict=True)):
+            _ = row.copy_(part) if rank == comm.rank else row
+            comm.Bcast(row.numpy(), rank)
+            whole[start:stop] = row
+        return whole.view(own.parameter.shape).to(own.parameter.device)
+
     def follow(self, run: TrainingProgress) -> None:
         """Store the progress of a run, before anything is exchanged; most exchanges do not need it."""
 
@@ -184,6 +221,8 @@ EXCHANGES: Registry[type[Exchange]] = Registry(
         "bpt.parallel.exchange.tree": ("TREE",),
         "bpt.parallel.exchange.ring": ("RING",),
         "bpt.parallel.exchange.local": ("LOCAL",),
+        "bpt.parallel.sharded_update.exchange": ("ALLREDUCE of slices", "RING of slices"),
         "bpt.parallel.cgdp.exchange": ("CGDP",),
+        "bpt.parallel.cgdp.sliced_exchange": ("CGDP of slices",),
     },
 )

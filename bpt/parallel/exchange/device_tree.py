@@ -1,7 +1,7 @@
 """The tree of ``exchange: TREE`` between GPUs of a host, which read each other's memory: nothing goes through the host.
 
-As in Caffe, a rank adds what stands in its children's memory, and takes the weights from its parent's. Messages of one
-byte say when it is there, and when it has been read.
+As in Caffe, a rank adds its children's gradients from their memory, and takes the weights from its parent's. Messages
+of one byte say when they are there, and when they have been read.
 """
 
 from __future__ import annotations

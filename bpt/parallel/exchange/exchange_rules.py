@@ -99,7 +99,11 @@ def violations_of_launcher(plan: RunPlan, by_torch: bool, tolerant: bool) -> Ite
 def can_sum_by_torch(plan: RunPlan) -> bool:
     """Return whether torch.distributed can sum the gradients of ``plan``."""
     param = plan.parallel_param
-    return not plan.is_outer and param.exchange not in _NOT_BY_TORCH and not param.compression_param.name
+    return (
+        not plan.is_outer
+        and param.exchange not in _NOT_BY_TORCH
+        and not (param.compression_param.name or param.divides_update)
+    )
 
 
 def ignored_settings(plan: RunPlan) -> Iterator[IgnoredSetting]:

@@ -21,6 +21,7 @@ from bpt.parallel.exchange.base import EXCHANGES
 from bpt.parallel.exchange.buckets import Bucket
 from bpt.parallel.exchange.flat import flatten, unflatten
 from bpt.parallel.exchange.local_steps import LocalSteps
+from bpt.parallel.exchange.outer_versions import OuterVersions
 from bpt.parallel.exchange.replicas import TrainingProgress
 from bpt.system.comm.base import Communicator
 
@@ -50,11 +51,12 @@ class Local(Allreduce):
     does with smaller batches.
 
     An average is that of the replicas' weights, each times its part of the batch; so one step without momentum, and the
-    average, is the update by the whole batch's gradient. Moments are averaged alike, kept, or begin at 0. The average
+    average, is the update by the whole batch's gradient. With ``outer_param`` the next version is a step towards the
+    average (OuterVersions). Moments are averaged alike, kept, or begin at 0. The average
     over iterations (EMA, SWA) is averaged in any case: it is then that of the averaged weights.
 
     Between two averages ranks hold different weights. ``whole`` lets all of them have the averages for a while, to be
-    tested and written, and ``state`` is then, too, what this rank goes on with.
+    tested and written, and ``state`` is then, too, what this rank continues with.
     """
 
     _own_values: dict[str, Tensor] | None = None
@@ -63,6 +65,7 @@ class Local(Allreduce):
         super()._make_ready()
         assert self.param is not None
         self._settings = self.param.local_param
+        self._versions = OuterVersions(self.param.outer_param)
         comms = dict.fromkeys(bucket.comm for group in self.buckets for bucket in group)
         self._groups = {comm: self._group_of(comm) for comm in comms}
         everything_summed = all(group.is_all for group in self._groups.values())
@@ -102,6 +105,7 @@ class Local(Allreduce):
             super().wait()
             return
         self.comm_thread.wait()
+        self._versions.begin(self._averaged_buckets)
         for bucket in (bucket for group in self.buckets for bucket in group):
             group = self._groups[bucket.comm]
             if group.comm.size > 1:
@@ -112,7 +116,7 @@ class Local(Allreduce):
                 torch._foreach_mul_(gradients, 1 / part)
 
     def average(self) -> None:
-        self._average(moments=self._settings.momentum == _Momentum.AVERAGE)
+        self._average(moments=self._settings.momentum == _Momentum.AVERAGE, steps=True)
         if self._settings.momentum == _Momentum.RESET:
             for bucket in self._averaged_buckets:
                 for parameter in bucket.parameters:
@@ -120,7 +124,7 @@ class Local(Allreduce):
 
     @contextmanager
     def whole(self) -> Iterator[None]:
-        own = self.state()
+        own = dict(self._own())
         if not own or self._own_values is not None:
             yield
             return
@@ -130,17 +134,22 @@ class Local(Allreduce):
             yield
         finally:
             self._own_values = None
-            self.load(own_values)
+            self._load_own(own_values)
 
     def state(self) -> Mapping[str, Tensor]:
         """Return what this rank alone has: weights and moments between averages.
 
-        Moments that are kept, at any time.
+        Moments that are kept, and outer momentum, at any time.
         """
-        return self._own_values if self._own_values is not None else dict(self._own())
+        own = self._own_values if self._own_values is not None else dict(self._own())
+        return own | self._versions.state(self.replicas_diverged)
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        self._versions.load(state)
+        self._load_own(state)
 
     @torch.no_grad()
-    def load(self, state: Mapping[str, Tensor]) -> None:
+    def _load_own(self, state: Mapping[str, Tensor]) -> None:
         for name, value in self._own():
             if name in state:
                 value.copy_(state[name])
@@ -172,15 +181,17 @@ class Local(Allreduce):
                     yield f"{name} moment {number}", moment
 
     @torch.no_grad()
-    def _average(self, *, weights: bool = True, moments: bool) -> None:
+    def _average(self, *, weights: bool = True, moments: bool, steps: bool = False) -> None:
         """Give all ranks the averages, and change nothing before all are complete; a collective call.
 
         Args:
             weights: those of weights, and of their averages over iterations.
             moments: those of moments.
+            steps: whether weights become the outer optimizer's next version instead of the average.
         """
         self.comm_thread.wait()
         summed: list[tuple[list[Tensor], Tensor]] = []
+        versions: list[tuple[Bucket, Tensor]] = []
         for bucket in self._averaged_buckets:
             group = self._groups[bucket.comm]
             factor = self.replicas.part(group.replicas) / group.comm.size
@@ -189,6 +200,10 @@ class Local(Allreduce):
                 with bucket.comm.events.part_of(do.Average(), f"{what} of {bucket.label}"):
                     self._sum_up(bucket.comm, row)
                 summed.append((tensors, row))
+                if steps and what == "weights":
+                    versions.append((bucket, row))
+        for bucket, row in versions:
+            self._versions.step(bucket, row)
         for tensors, row in summed:
             for tensor, mean in zip(tensors, unflatten(row, tensors), strict=True):
                 tensor.copy_(mean)

@@ -5,7 +5,7 @@ weights are averaged after each ``steps`` updates (Local SGD, Stich 2019)::
 
     start 2, steps 3    F0 B0 X0 W U · F0 B0 X0 W U | F0 B0 X0 W U · F0 B0 X0 W U · F0 B0 X0 W U A | …
 
-It depends on the iteration's number only, so a run that goes on averages when the undisturbed one does.
+It depends on the iteration's number only, so a continued run averages when the undisturbed one does.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
@@ -47,3 +48,13 @@ def unpack_columns(flat: Tensor, rows: int, bounds: Bounds) -> Tensor:
 def sizes(rows: int, bounds: Bounds) -> list[int]:
     """Return the elements of each slice of a blob with so many rows."""
     return [rows * (stop - start) for start, stop in bounds]
+
+
+def pieces_of(blob: Tensor, rows: Sequence[int]) -> list[Tensor]:
+    """Return the pieces of a blob with so many rows each."""
+    return [blob[start:stop] for start, stop in pairwise(accumulate(rows, initial=0))]
+
+
+def joined(pieces: Sequence[Tensor]) -> Tensor:
+    """Return the rows of all pieces of a batch, in order; a copy only if there are several."""
+    return pieces[0] if len(pieces) == 1 else torch.cat(list(pieces))

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from bpt.parallel.outer.base import OuterSchedule
+from bpt.config.plan.run_plan import ParallelSpec
+from bpt.parallel.outer.base import DEFAULTS, OuterSchedule
 from bpt.parallel.outer.global_versions import Versions
 from bpt.parallel.outer.idpa import Idpa
-from bpt.parallel.outer.outer_instructions import Instruction, Merge, SubmissionReport
-from bpt.parallel.outer.update_factors import Normalizer
+from bpt.parallel.outer.outer_instructions import Discard, Instruction, Merge, SubmissionReport
+from bpt.parallel.outer.staleness import StalenessRule
+from bpt.parallel.outer.update_factors import AgwuUpdate, Normalizer
 
 
 class Agwu(OuterSchedule):
@@ -37,13 +39,18 @@ class Agwu(OuterSchedule):
         by_samples: bool = False,
         together: bool = False,
         migrate: bool = False,
+        settings: ParallelSpec = DEFAULTS,
     ) -> None:
-        super().__init__(idpa, passes, local_epochs, together, migrate)
+        super().__init__(idpa, passes, local_epochs, together, migrate, settings)
         self._by_samples = by_samples
+        self._staleness = StalenessRule(settings.agwu_param, idpa.nodes, self._fresh(idpa.nodes))
         self.versions = Versions(idpa.nodes, max_staleness, normalizer)
         for worker in range(idpa.nodes):
             self.versions.leave(worker)  # until it has samples
         self._waiting: list[SubmissionReport] = []
+
+    def remember(self, *workers: int) -> None:
+        self._staleness.remember(*workers)
 
     def _exchange(self, report: SubmissionReport) -> list[Instruction]:
         self._waiting.append(report)
@@ -62,14 +69,34 @@ class Agwu(OuterSchedule):
         if not report.samples:  # earlier iterations ran past the end of this pass
             self._divide(worker)
             return [self._send(worker, self.versions.fetch(worker))]
-        share = self.table.share(worker) if self._by_samples else 1.0
-        merge = Merge(self.versions.submit(worker, report.accuracy, share=share))
+        if self._staleness.discards(self.versions.staleness(worker)):
+            return self._discard(worker)
+        damping = self._staleness.damping(self.versions.staleness(worker))
+        update = self.versions.submit(worker, report.accuracy, share=self._share(worker), damping=damping)
+        correction = self._staleness.correction(worker, self._share)
+        merge = Merge(update, correction, self._steps.next(self.table.with_samples))
         self._divide(worker)
         return [merge, self._send(worker, self.versions.newest)]
+
+    @staticmethod
+    def _fresh(workers: int) -> int:
+        """Return the staleness at which a change counts in full; see StalenessRule."""
+        return workers - 1
+
+    def _share(self, worker: int) -> float:
+        return self.table.share(worker) if self._by_samples else 1.0
+
+    def _discard(self, worker: int) -> list[Instruction]:
+        """Drop a submission; its worker continues with the newest weights."""
+        dropped = AgwuUpdate(worker, self.versions.base(worker), self.versions.newest, 0.0, 0.0)
+        self.versions.fetch(worker)
+        self._divide(worker)
+        return [Discard(dropped), self._send(worker, self.versions.newest)]
 
     def _without(self, lost: Sequence[int]) -> list[Instruction]:
         self._waiting = [report for report in self._waiting if report.worker not in lost]
         for worker in lost:
+            self._staleness.forget(worker)
             if worker in self.versions.workers:
                 self.versions.leave(worker)
         return self._release()

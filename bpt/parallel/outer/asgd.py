@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from bpt.config.plan.run_plan import ParallelSpec
 from bpt.parallel.outer.agwu import Agwu
+from bpt.parallel.outer.base import DEFAULTS
 from bpt.parallel.outer.idpa import Idpa
 from bpt.parallel.outer.outer_instructions import ApplyGradient, Instruction, SubmissionReport
 
@@ -33,8 +35,12 @@ class Asgd(Agwu):
         max_staleness: int = 0,
         together: bool = False,
         migrate: bool = False,
+        settings: ParallelSpec = DEFAULTS,
     ) -> None:
-        super().__init__(idpa, passes, max_staleness=max_staleness, together=together, migrate=migrate)
+        super().__init__(
+            idpa, passes, max_staleness=max_staleness, by_samples=True, together=together, migrate=migrate,
+            settings=settings,
+        )  # fmt: skip
         self._period = push
         self._fetch = fetch
         self._unfetched = [0] * idpa.nodes  # iterations since each has taken the weights
@@ -57,6 +63,15 @@ class Asgd(Agwu):
         fetches = self._unfetched[worker] >= self._fetch
         if fetches:
             self._unfetched[worker] = 0
-        update = self.versions.submit(worker, fetches=fetches)
+        staleness = self.versions.staleness(worker)
+        if self._staleness.discards(staleness):
+            self._unfetched[worker] = 0
+            return self._discard(worker)
+        update = self.versions.submit(worker, fetches=fetches, damping=self._staleness.damping(staleness))
+        correction = self._staleness.correction(worker, self._share, report.iterations)
         self._divide(worker)
-        return [ApplyGradient(update, self._before), self._send(worker, self.versions.newest, fetches)]
+        return [ApplyGradient(update, self._before, correction), self._send(worker, self.versions.newest, fetches)]
+
+    @staticmethod
+    def _fresh(workers: int) -> int:
+        return 1

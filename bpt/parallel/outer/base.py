@@ -11,6 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from fractions import Fraction
 
+from bpt.config.plan.run_plan import ParallelSpec
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.sample_partition import Allocation, Run, size
 from bpt.parallel.outer.finish import Finish
 from bpt.parallel.outer.idpa import Idpa, total_iterations
@@ -24,7 +26,10 @@ from bpt.parallel.outer.outer_instructions import (
     SendOrder,
     SubmissionReport,
 )
+from bpt.parallel.outer.outer_step import OuterSteps
 from bpt.parallel.outer.worker_table import WorkerState, WorkerTable
+
+DEFAULTS = ParallelSpec()
 
 
 class OuterSchedule(ABC):
@@ -41,6 +46,8 @@ class OuterSchedule(ABC):
         local_epochs: passes before a worker submits.
         together: whether workers end at the same time; then some do more passes than others, as Finish says.
         migrate: whether samples change hands between workers whose speed has changed, as Migration says.
+        settings: what the paper does not have: ``outer_param``, and ``local_updates`` and ``staleness`` of
+            ``agwu_param``.
 
     Attributes:
         table: the workers.
@@ -51,7 +58,13 @@ class OuterSchedule(ABC):
     _period = 0  # iterations after which a worker submits even within a pass; 0: never
 
     def __init__(
-        self, idpa: Idpa, passes: Fraction, local_epochs: int = 1, together: bool = False, migrate: bool = False
+        self,
+        idpa: Idpa,
+        passes: Fraction,
+        local_epochs: int = 1,
+        together: bool = False,
+        migrate: bool = False,
+        settings: ParallelSpec = DEFAULTS,
     ) -> None:
         whole = passes.numerator // passes.denominator
         self.idpa = idpa
@@ -59,6 +72,8 @@ class OuterSchedule(ABC):
         self.table = WorkerTable(idpa.nodes, self.total)
         self.nodes = self.table.records
         self._local_epochs = local_epochs
+        self._by_speed = settings.agwu_param.local_updates == pb.AgwuParameter.BY_SPEED
+        self._steps = OuterSteps(settings.outer_param)
         self._finish = Finish() if together else None
         self._migration = Migration(idpa) if migrate else None
         self._migrated: list[Instruction] = []  # since the last instructions
@@ -134,6 +149,9 @@ class OuterSchedule(ABC):
     def stop(self) -> None:
         """Stop every worker when it submits, even if passes are left."""
         self._stopping = True
+
+    def remember(self, *workers: int) -> None:  # noqa: B027  most schedules have no table
+        """Continue a run whose server has the newest submissions of ``workers``."""
 
     @property
     def done(self) -> bool:
@@ -272,7 +290,7 @@ class OuterSchedule(ABC):
         """Return the next order of a worker that has trained, or has joined."""
         node = self.nodes[worker]
         begun = math.floor(node.passes)
-        until = Fraction(begun + (self._local_epochs if self.idpa.done else 1))
+        until = self._goal(worker)
         self._settle(worker, until)
         ended = node.end is not None and node.passes >= node.end
         if ended or self._stopping:
@@ -295,6 +313,28 @@ class OuterSchedule(ABC):
         batch = self.idpa.batch
         node.order = Order(worker, version, until, node.passes, runs, self._period, weights, batch=batch, gives=gives)
         return SendOrder(node.order)
+
+    def _goal(self, worker: int) -> Fraction:
+        """Return the passes after which a worker submits next."""
+        node = self.nodes[worker]
+        begun = math.floor(node.passes)
+        if not self.idpa.done:
+            return Fraction(begun + 1)
+        shortest = self._shortest_pass() if self._by_speed else None
+        own, samples = node.seconds_per_sample(), node.all_samples
+        if shortest is None or own is None or not samples:
+            return Fraction(begun + self._local_epochs)
+        trains = max(1, round(self._local_epochs * shortest / own))
+        until = node.passes + Fraction(min(trains, self._local_epochs * samples), samples)
+        keeps = not (node.pending or node.gives or self._migration)  # samples change between two passes only
+        return until if keeps else min(until, Fraction(begun + 1))
+
+    def _shortest_pass(self) -> float | None:
+        """Return the least seconds that a worker takes for a pass; ``None``: no worker has been timed."""
+        trains = WorkerState.TRAINING, WorkerState.SUBMITTED
+        nodes = [node for node in self.nodes if node.state in trains and node.all_samples]
+        times = [(node.seconds_per_sample() or 0.0) * node.all_samples for node in nodes]
+        return min((seconds for seconds in times if seconds), default=None)
 
     def _cut(self, report: SubmissionReport) -> list[Instruction]:
         order = self.nodes[report.worker].order

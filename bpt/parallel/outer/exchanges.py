@@ -55,7 +55,7 @@ def make_schedule(plan: RunPlan, samples: int, workers: int, passes: Fraction, g
     normalizer = Normalizer[pb.AgwuParameter.Normalizer.Name(outer.normalizer)]
     match param.exchange:
         case pb.ParallelParameter.SGWU:
-            return Sgwu(idpa, passes, outer.local_epochs, outer.weigh_by_samples, migrate)
+            return Sgwu(idpa, passes, outer.local_epochs, outer.weigh_by_samples, migrate, param)
         case pb.ParallelParameter.AGWU:
             return Agwu(
                 idpa,
@@ -66,7 +66,8 @@ def make_schedule(plan: RunPlan, samples: int, workers: int, passes: Fraction, g
                 outer.weigh_by_samples,
                 together,
                 migrate,
+                param,
             )
         case _:
             assert param.exchange == pb.ParallelParameter.ASGD, param.exchange
-            return Asgd(idpa, passes, outer.push, outer.fetch, outer.max_staleness, together, migrate)
+            return Asgd(idpa, passes, outer.push, outer.fetch, outer.max_staleness, together, migrate, param)

@@ -70,13 +70,15 @@ class Versions:
         older = sorted(base for base in self._bases.values() if base < mine)
         return all(self.newest + 1 + before - base <= self._max_staleness for before, base in enumerate(older))
 
-    def submit(self, worker: int, accuracy: float = 1.0, fetches: bool = True, share: float = 1.0) -> AgwuUpdate:
+    def submit(
+        self, worker: int, accuracy: float = 1.0, fetches: bool = True, share: float = 1.0, damping: float = 1.0
+    ) -> AgwuUpdate:
         """Make the next version from what ``worker`` has trained; it then trains from that.
 
         Args:
             accuracy: Q, of the local epoch that it trained.
             fetches: whether it gets the new version; otherwise its base stays what it is (ASGD).
-            share: see AgwuUpdate.
+            share, damping: see AgwuUpdate.
 
         Returns:
             what to do to the global weights (Eq. 9 and 10).
@@ -86,7 +88,7 @@ class Versions:
         base = self._bases[worker]
         self._sums.remove(base)
         factor = gamma(base, self.newest, self._sums.at(self.newest), self._normalizer)
-        update = AgwuUpdate(worker, base, self.newest, factor, accuracy, share)
+        update = AgwuUpdate(worker, base, self.newest, factor, accuracy, share, damping)
         self.newest = update.version
         if fetches:
             self._rebase(worker)

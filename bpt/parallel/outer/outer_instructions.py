@@ -15,6 +15,8 @@ from typing import Any, TypeAlias
 
 from bpt.base.errors import UserError
 from bpt.data.sample_partition import Run
+from bpt.parallel.outer.outer_step import OuterStep
+from bpt.parallel.outer.staleness import AS_SUBMITTED, Correction
 from bpt.parallel.outer.update_factors import AgwuUpdate
 
 
@@ -28,7 +30,7 @@ class SubmissionReport:
         iterations: of training since its last order.
         samples: that it trained since then.
         seconds: that it computed since then.
-        waited: seconds from its last submission until it could go on.
+        waited: seconds from its last submission until it could continue.
         accuracy: Q, of these samples; 1 if the net does not classify or Q is not to count.
         loss: mean over these iterations; NaN if there were none.
     """
@@ -81,9 +83,16 @@ class Order:
 
 @dataclass(frozen=True)
 class Merge:
-    """AGWU: W^(i) = W^(i-1) + factor · (W_j - W^(k)), as ``update`` says (Eq. 10)."""
+    """AGWU: W^(i) = W^(i-1) + factor · (W_j - W^(k)), as ``update`` says (Eq. 10).
+
+    Attributes:
+        correction: of the change, by its staleness.
+        step: the outer optimizer's step with the change; ``None``: the change is added.
+    """
 
     update: AgwuUpdate
+    correction: Correction = AS_SUBMITTED
+    step: OuterStep | None = None
 
 
 @dataclass(frozen=True)
@@ -94,11 +103,13 @@ class AverageSubmitted:
         workers: the workers that have submitted, in order.
         factors: of each of them; they add up to 1.
         version: i.
+        step: the outer optimizer's step from W^(i-1) towards the average; ``None``: W^(i) is the average.
     """
 
     workers: tuple[int, ...]
     factors: tuple[float, ...]
     version: int
+    step: OuterStep | None = None
 
 
 @dataclass(frozen=True)
@@ -108,10 +119,19 @@ class ApplyGradient:
     Attributes:
         update: γ and Q do not count.
         progress: the part of all training that was done before, from 0 to 1; learning rates follow it.
+        correction: of the gradient, by its staleness.
     """
 
     update: AgwuUpdate
     progress: Fraction
+    correction: Correction = AS_SUBMITTED
+
+
+@dataclass(frozen=True)
+class Discard:
+    """Drop a submission that is too stale; it makes no version."""
+
+    update: AgwuUpdate
 
 
 @dataclass(frozen=True)
@@ -183,7 +203,9 @@ class Settled:
     inner: int
 
 
-Instruction: TypeAlias = Merge | AverageSubmitted | ApplyGradient | SendOrder | Lost | Migrated | CutShort | Settled
+Instruction: TypeAlias = (
+    Merge | AverageSubmitted | ApplyGradient | Discard | SendOrder | Lost | Migrated | CutShort | Settled
+)
 
 
 Fields = Mapping[str, Any]
@@ -196,10 +218,18 @@ _NAMES_IN_LOGS: dict[type[Instruction], str] = {
 
 
 def to_line(instruction: Instruction) -> str:
-    """Return one line of JSON; numbers are exact. An order that gives no samples has no field ``gives``."""
+    """Return one line of JSON; numbers are exact.
+
+    What most runs do not have is left out: samples that an order gives, damping, corrections and outer steps.
+    """
     kind, fields = type(instruction), asdict(instruction)
     if isinstance(instruction, SendOrder) and not instruction.order.gives:
         del fields["order"]["gives"]
+    if fields.get("update", {}).get("damping") == 1.0:
+        del fields["update"]["damping"]
+    for name, absent in (("correction", asdict(AS_SUBMITTED)), ("step", None)):
+        if name in fields and fields[name] == absent:
+            del fields[name]
     return json.dumps({_NAMES_IN_LOGS.get(kind, kind.__name__): fields}, default=str)
 
 
@@ -225,10 +255,26 @@ def _order(fields: Fields) -> Order:
     return Order(**{**fields, **passes, "runs": runs, "gives": gives})
 
 
+def _update(fields: Fields) -> dict[str, Any]:
+    """Return the fields of an update, with its correction and its step."""
+    made: dict[str, Any] = {"update": AgwuUpdate(**fields["update"])}
+    if correction := fields.get("correction"):
+        table = tuple((int(worker), float(weight)) for worker, weight in correction["table"])
+        made["correction"] = Correction(correction["compensation"], table)
+    return made | _step(fields)
+
+
+def _step(fields: Fields) -> dict[str, OuterStep]:
+    return {"step": OuterStep(**fields["step"])} if "step" in fields else {}
+
+
 _MAKERS: dict[str, Callable[[Fields], Instruction]] = {
-    "Merge": lambda fields: Merge(AgwuUpdate(**fields["update"])),
-    "Descend": lambda fields: ApplyGradient(AgwuUpdate(**fields["update"]), Fraction(fields["progress"])),
-    "Average": lambda fields: AverageSubmitted(tuple(fields["workers"]), tuple(fields["factors"]), fields["version"]),
+    "Merge": lambda fields: Merge(**_update(fields)),
+    "Descend": lambda fields: ApplyGradient(progress=Fraction(fields["progress"]), **_update(fields)),
+    "Discard": lambda fields: Discard(**_update(fields)),
+    "Average": lambda fields: AverageSubmitted(
+        tuple(fields["workers"]), tuple(fields["factors"]), fields["version"], **_step(fields)
+    ),
     "Send": lambda fields: SendOrder(_order(fields["order"])),
     "Cut": lambda fields: CutShort(fields["worker"], Fraction(fields["passes"]), fields["iterations"]),
     "Settled": lambda fields: Settled(**fields),

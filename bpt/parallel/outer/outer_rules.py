@@ -15,12 +15,17 @@ if TYPE_CHECKING:
 
 _Parallel = pb.ParallelParameter
 
-PARAM = "agwu_param"
+PARAM, OUTER_PARAM = "agwu_param", "outer_param"
 _READERS = {
     "normalizer": ("AGWU",), "local_epochs": ("SGWU", "AGWU"), "max_staleness": ("AGWU", "ASGD"),
     "weigh_by_accuracy": ("SGWU", "AGWU"), "weigh_by_samples": ("SGWU", "AGWU"),
-    "accuracy": ("SGWU", "AGWU"), "push": ("ASGD",), "fetch": ("ASGD",),
+    "accuracy": ("SGWU", "AGWU"), "push": ("ASGD",), "fetch": ("ASGD",), "local_updates": ("SGWU", "AGWU"),
+    "staleness": ("AGWU", "ASGD"), "staleness_limit": ("AGWU", "ASGD"), "compensation": ("AGWU", "ASGD"),
 }  # fmt: skip
+_LEAST = {
+    "local_epochs": 1, "max_staleness": 0, "push": 1, "fetch": 1, "ranks": 0, "staleness_limit": 0, "compensation": 0,
+}  # fmt: skip
+_STEPPING = (_Parallel.LOCAL, _Parallel.SGWU, _Parallel.AGWU)
 _OF_ONE_CURVE = {
     "plateau": "follows the loss of the run",
     "average_param": "averages the weights of each iteration",
@@ -41,11 +46,13 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
             "leave one of them out",
             exchange=_Parallel.Exchange.Name(plan.parallel_param.exchange),
         )
+    yield from check_range(plan.parallel_param.outer_param, "lr", PARALLEL, OUTER_PARAM, above=0)
+    yield from check_range(plan.parallel_param.outer_param, "momentum", PARALLEL, OUTER_PARAM, least=0, below=1)
     if not plan.is_outer:
         return
     parallel, outer = plan.parallel_param, plan.parallel_param.agwu_param
     name = _Parallel.Exchange.Name(parallel.exchange)
-    for field, least in (("local_epochs", 1), ("max_staleness", 0), ("push", 1), ("fetch", 1), ("ranks", 0)):
+    for field, least in _LEAST.items():
         yield from check_range(outer, field, PARALLEL, PARAM, least=least)
     yield from _of_ranks(plan)
     if parallel.exchange == _Parallel.ASGD and outer.max_staleness and outer.fetch > 1:
@@ -195,6 +202,7 @@ def violations_in_step(plan: RunPlan) -> Iterator[Violation]:
 def ignored_settings(plan: RunPlan) -> Iterator[IgnoredSetting]:
     """Yield the settings of an outer layer that is absent, or that it does not use."""
     name = _Parallel.Exchange.Name(plan.parallel_param.exchange)
+    yield from _ignored_steps(plan)
     if not plan.is_outer:
         for field in (PARAM, "server", "ship_data", "servers"):
             if plan.given(PARALLEL, field):
@@ -210,6 +218,24 @@ def ignored_settings(plan: RunPlan) -> Iterator[IgnoredSetting]:
             yield IgnoredSetting(
                 (PARALLEL, PARAM, "worker_exchange"), "without ranks above num_stages, or num_shards above 1"
             )
+    yield from _unread(plan, name)
+
+
+def _ignored_steps(plan: RunPlan) -> Iterator[IgnoredSetting]:
+    if plan.given(PARALLEL, OUTER_PARAM) and plan.parallel_param.exchange not in _STEPPING:
+        yield IgnoredSetting((PARALLEL, OUTER_PARAM), "without exchange: LOCAL, SGWU or AGWU")
+    elif not plan.parallel_param.outer_param.name:
+        for field in ("lr", "momentum"):
+            if plan.given(PARALLEL, OUTER_PARAM, field):
+                yield IgnoredSetting((PARALLEL, OUTER_PARAM, field), "without a type")
+
+
+def _unread(plan: RunPlan, name: str) -> Iterator[IgnoredSetting]:
+    """Yield the settings of ``agwu_param`` that the exchange ``name``, or its rule of staleness, does not read."""
+    rule = pb.AgwuParameter.Staleness.Name(plan.parallel_param.agwu_param.staleness)
+    for field, reader in (("staleness_limit", "DISCARD"), ("compensation", "COMPENSATE")):
+        if plan.given(PARALLEL, PARAM, field) and rule != reader:
+            yield IgnoredSetting((PARALLEL, PARAM, field), f"without staleness: {reader}")
     for field, exchanges in _READERS.items():
         if plan.given(PARALLEL, PARAM, field) and name not in exchanges:
             yield IgnoredSetting((PARALLEL, PARAM, field), f"with exchange: {name}")

@@ -12,6 +12,7 @@ from bpt.parallel.outer.outer_instructions import (
     ApplyGradient,
     AverageSubmitted,
     CutShort,
+    Discard,
     Instruction,
     Lost,
     Merge,
@@ -138,7 +139,7 @@ class Replay:
     @staticmethod
     def _needs(instruction: Instruction) -> set[int]:
         match instruction:
-            case Merge(update) | ApplyGradient(update, _):
+            case Merge(update) | ApplyGradient(update) | Discard(update):
                 return {update.worker}
             case AverageSubmitted(workers):
                 return set(workers)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from bpt.parallel.outer.base import OuterSchedule
+from bpt.config.plan.run_plan import ParallelSpec
+from bpt.parallel.outer.base import DEFAULTS, OuterSchedule
 from bpt.parallel.outer.idpa import Idpa
 from bpt.parallel.outer.outer_instructions import AverageSubmitted, Instruction, SubmissionReport
 from bpt.parallel.outer.update_factors import sgwu_factors
@@ -25,9 +26,15 @@ class Sgwu(OuterSchedule):
     """
 
     def __init__(
-        self, idpa: Idpa, passes: Fraction, local_epochs: int = 1, by_samples: bool = False, migrate: bool = False
+        self,
+        idpa: Idpa,
+        passes: Fraction,
+        local_epochs: int = 1,
+        by_samples: bool = False,
+        migrate: bool = False,
+        settings: ParallelSpec = DEFAULTS,
     ) -> None:
-        super().__init__(idpa, passes, local_epochs, migrate=migrate)
+        super().__init__(idpa, passes, local_epochs, migrate=migrate, settings=settings)
         self._by_samples = by_samples
         self._version = 0
         self._reports: dict[int, SubmissionReport] = {}
@@ -51,7 +58,7 @@ class Sgwu(OuterSchedule):
             samples = [self.nodes[worker].samples for worker in trained] if self._by_samples else []
             factors = sgwu_factors([self._reports[worker].accuracy for worker in trained], samples)
             self._version += 1
-            averages.append(AverageSubmitted(trained, factors, self._version))
+            averages.append(AverageSubmitted(trained, factors, self._version, self._steps.next()))
         self._reports.clear()
         self._divide(*workers)
         sends = [self._send(worker, self._version) for worker in workers]

@@ -33,6 +33,7 @@ class AgwuUpdate:
         gamma: γ_j^(k), Eq. 9.
         accuracy: Q_j^(k).
         share: n_j m / N, the worker's samples as a multiple of what a worker has in the mean; 1 in the paper.
+        damping: the factor by its staleness, under ``staleness: INVERSE``; 1 in the paper.
     """
 
     worker: int
@@ -41,6 +42,7 @@ class AgwuUpdate:
     gamma: float
     accuracy: float
     share: float = 1.0
+    damping: float = 1.0
 
     @property
     def version(self) -> int:
@@ -54,8 +56,8 @@ class AgwuUpdate:
 
     @property
     def factor(self) -> float:
-        """The product γ · Q · share."""
-        return self.gamma * self.accuracy * self.share
+        """The product γ · Q · share · damping."""
+        return self.gamma * self.accuracy * self.share * self.damping
 
     @property
     def replaces(self) -> bool:

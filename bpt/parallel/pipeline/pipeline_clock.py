@@ -65,7 +65,13 @@ class StageTimes:
         return self._compute(stage, segment, sum(cost.forward for cost in self._costs(segment)))
 
     def backward(self, stage: int, segment: int) -> float:
-        return self._compute(stage, segment, sum(cost.backward for cost in self._costs(segment)))
+        forward = self._problem.recomputes
+        return self._compute(
+            stage, segment, sum(cost.backward + cost.forward * forward for cost in self._costs(segment))
+        )
+
+    def weights(self, stage: int, segment: int) -> float:
+        return self._compute(stage, segment, sum(cost.weights for cost in self._costs(segment)))
 
     def transfer(self, flow: int, diff: bool) -> float:
         parts = self._problem.replicas * self._problem.micro_batches

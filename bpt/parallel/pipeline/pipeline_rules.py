@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from bpt.base.violation import PARALLEL, IgnoredSetting, Violation, check_range
 from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine.optim.rules import UPDATE_RULES
+from bpt.nn.layers import LAYERS
 
 if TYPE_CHECKING:
     from bpt.config.plan.run_plan import RunPlan
@@ -50,6 +52,15 @@ def _numbers(plan: RunPlan) -> Iterator[Violation]:
 def _combinations(plan: RunPlan) -> Iterator[Violation]:
     parallel = plan.parallel_param
     stages = f"num_stages: {parallel.num_stages}"
+    engine, schedule = parallel.inner_param.engine, parallel.pipeline_param.schedule
+    if schedule == _Pipeline.ZERO_BUBBLE and engine != pb.InnerParameter.LIBRARY:
+        name = pb.InnerParameter.Engine.Name(engine)
+        yield Violation(
+            (PARALLEL, "inner_param", "engine"),
+            f"engine: {name} computes the gradients of a layer's inputs and weights in one DAG of tasks, and schedule: "
+            "ZERO_BUBBLE computes them apart",
+            "set schedule: ONE_F_ONE_B, or leave engine out",
+        )
     if plan.debug_info:
         yield Violation(
             ("debug_info",), f"debug_info: true looks at every layer, and with {stages} no rank has them all"
@@ -71,8 +82,34 @@ def _delayed(plan: RunPlan) -> Iterator[Violation]:
     if parallel.exchange == pb.ParallelParameter.CGDP and not parallel.cgdp_param.chunk_size:
         why = "has batches under way when a search for chunks would cut the net anew"
         yield refused(why, "set cgdp_param { chunk_size }", PARALLEL, "cgdp_param")
+    if parallel.corrects_delays:
+        field = (PARALLEL, PARAM, "correction")
+        if not UPDATE_RULES[optim.type].corrects_delays:
+            why = (
+                f'correction: NESTEROV looks ahead along the momentum of SGD, and type: "{optim.type}" has another rule'
+            )
+            yield Violation(field, why, 'set type: "SGD" or "Nesterov"')
+        if parallel.exchange == pb.ParallelParameter.ASGD:
+            why = "correction: NESTEROV is for updates of a stage, and with exchange: ASGD the server updates"
+            yield Violation(field, why, "leave correction out")
     if parallel.exchange == pb.ParallelParameter.TREE:
         yield refused("goes with exchange: ALLREDUCE, RING or CGDP, not TREE", "", PARALLEL, "exchange")
+
+
+def violations_of_net(plan: RunPlan, graph: LayerGraph) -> Iterator[Violation]:
+    """Yield the layers of a training net that cannot run forward again."""
+    parallel = plan.parallel_param
+    if parallel.num_stages == 1 or not parallel.pipeline_param.recompute:
+        return
+    for node in graph.nodes:
+        if not LAYERS[node.type].repeatable:
+            yield Violation(
+                (PARALLEL, PARAM, "recompute"),
+                f"{node.type} does more in a forward pass than to compute its tops, and recompute: true runs it twice",
+                "leave recompute out",
+                node.name,
+                node.spec.origin(),
+            )
 
 
 def ignored_settings(plan: RunPlan) -> Iterator[IgnoredSetting]:
@@ -89,6 +126,8 @@ def ignored_settings(plan: RunPlan) -> Iterator[IgnoredSetting]:
         yield IgnoredSetting(
             (PARALLEL, PARAM, "micro_batches"), "with schedule: DELAYED, which does not divide batches"
         )
+    if param.schedule != _Pipeline.DELAYED and param.correction != _Pipeline.NONE:
+        yield IgnoredSetting((PARALLEL, PARAM, "correction"), "without schedule: DELAYED: no gradient is late")
     if name in ("BLOCK", "MANUAL"):
         for field in ("partitions", "objective"):
             if plan.given(PARALLEL, PARAM, field):

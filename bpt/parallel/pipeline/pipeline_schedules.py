@@ -1,14 +1,16 @@
-"""Pipeline schedules GPipe, 1F1B (ONE_F_ONE_B) and SEQUENTIAL: a list scheduler gives each stage its order of work.
+"""Pipeline schedules GPipe, 1F1B, zero bubble and SEQUENTIAL: a list scheduler gives each stage its order of work.
 
-It runs the blocks of all stages on one clock, forward in time 1, backward in time 2, messages and draws in none. As
-soon as a stage is idle, it begins the task that the rule prefers among those whose inputs are there. So the order in
-which each stage works is one in which the whole has been run once: it cannot deadlock.
+It runs the blocks of all stages on one clock, forward in time 1, backward in time 2 (or in two parts of time 1 each),
+messages and draws in none. As soon as a stage is idle, it begins the task that the rule prefers among those whose
+inputs are there. So the order in which each stage works is one in which the whole has been run once: it cannot
+deadlock.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
+from enum import IntEnum
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
@@ -16,12 +18,25 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.parallel.pipeline.model import Pipeline
 
 
+class TaskKind(IntEnum):
+    """The pass of a task: a backward pass is one task, or two, one for inputs and a later one for weights."""
+
+    FORWARD = 0
+    BACKWARD = 1
+    INPUTS = 2
+    WEIGHTS = 3
+
+
+FORWARD, BACKWARD, INPUTS, WEIGHTS = TaskKind
+SECONDS = {FORWARD: 1, BACKWARD: 2, INPUTS: 1, WEIGHTS: 1}
+
+
 class StageTask(NamedTuple):
-    """The segments of a block, forward or backward, for a micro-batch; or for all of a pass, named by its first."""
+    """The segments of a block in one pass, for a micro-batch; or for all of a pass, named by its first."""
 
     block: int
     micro: int
-    backward: bool
+    kind: TaskKind
 
 
 class OrderProgress:
@@ -32,17 +47,20 @@ class OrderProgress:
 
     Attributes:
         forward: for each block, how many micro-batches have run forward.
-        backward: for each block, how many of these have run backward, too.
+        backward: for each block, how many of these have run backward, too, at least for its inputs.
+        ended: for each block, how many of these have nothing left to run.
         drawn: how many micro-batches stage 0 has drawn.
         touched: for each block, the stages that may be able to run other tasks when it has run one.
     """
 
-    def __init__(self, pipeline: Pipeline) -> None:
+    def __init__(self, pipeline: Pipeline, backward: TaskKind = BACKWARD) -> None:
         self.pipeline = pipeline
+        self._backward_kind = backward
         self.on = [pipeline.blocks_on(stage) for stage in range(pipeline.depth)]
         count = len(pipeline.blocks)
         self.forward = [0] * count
         self.backward = [0] * count
+        self.ended = [0] * count if backward == INPUTS else self.backward
         self.drawn = 0
         # For each block those whose forward must come before its own, and those whose backward must.
         self._below: list[set[int]] = [set() for _ in range(count)]
@@ -55,7 +73,7 @@ class OrderProgress:
                 self._needing[needed].add(block)
         # The stages of these.
         self.touched = [{pipeline.blocks[block].stage for block in needing} for needing in self._needing]
-        self._ready: list[set[tuple[int, bool]]] = [set() for _ in range(pipeline.depth)]  # of each stage
+        self._ready: list[set[tuple[int, TaskKind]]] = [set() for _ in range(pipeline.depth)]  # of each stage
         for block in range(count):
             self._look_at(block)
 
@@ -76,30 +94,42 @@ class OrderProgress:
     @property
     def done(self) -> bool:
         """Whether all tasks have run."""
-        return min(self.backward) == self.pipeline.micros
+        return min(self.ended) == self.pipeline.micros
 
     def in_flight(self, block: int) -> int:
         """Return the number of micro-batches that ``block`` keeps for their backward."""
         return self.forward[block] - self.backward[block]
 
+    def kept(self, block: int) -> int:
+        """Return the number of micro-batches that ``block`` keeps for any part of their backward."""
+        return self.forward[block] - self.ended[block]
+
     def next(self, stage: int) -> list[StageTask]:
         """Return what an idle stage could run as far as data go; its batch may still have to be drawn."""
-        return [
-            StageTask(block, self.backward[block] if backward else self.forward[block], backward)
-            for block, backward in sorted(self._ready[stage])
-        ]
+        return [StageTask(block, self._counts(kind)[block], kind) for block, kind in sorted(self._ready[stage])]
+
+    def _counts(self, kind: TaskKind) -> list[int]:
+        """Return how many tasks of a kind have run, by block."""
+        match kind:
+            case TaskKind.FORWARD:
+                return self.forward
+            case TaskKind.WEIGHTS:
+                return self.ended
+        return self.backward
 
     def _look_at(self, block: int) -> None:
         """Find out which tasks of ``block`` could run."""
         ready, parts = self._ready[self.pipeline.blocks[block].stage], self.pipeline.parts(block)
-        ready -= {(block, False), (block, True)}
+        ready -= {(block, kind) for kind in TaskKind}
         micro = self.forward[block]
         behind = micro + parts
         if micro < self.pipeline.micros and all(self.forward[below] >= behind for below in self._below[block]):
-            ready.add((block, False))
+            ready.add((block, FORWARD))
         behind = self.backward[block] + parts
         if self.in_flight(block) and all(self.backward[above] >= behind for above in self._above[block]):
-            ready.add((block, True))
+            ready.add((block, self._backward_kind))
+        if self.ended[block] < self.backward[block]:
+            ready.add((block, WEIGHTS))
 
     def undrawn(self, task: StageTask) -> bool:
         """Return whether ``task`` needs a batch that is not drawn yet."""
@@ -107,7 +137,7 @@ class OrderProgress:
 
     def complete(self, task: StageTask) -> None:
         """Note that ``task`` has run."""
-        counts = self.backward if task.backward else self.forward
+        counts = self._counts(task.kind)
         assert counts[task.block] == task.micro, task
         counts[task.block] += self.pipeline.parts(task.block)
         for block in self._needing[task.block]:
@@ -119,9 +149,11 @@ class OrderRule(Protocol):
 
     Attributes:
         looks_around: at what other stages have done, too.
+        backward: BACKWARD, or INPUTS if a later task computes the gradients of weights.
     """
 
     looks_around: bool
+    backward: TaskKind
 
     def allows(self, task: StageTask, progress: OrderProgress) -> bool:
         """Return whether the policy lets ``task`` run now."""
@@ -140,18 +172,19 @@ class GPipe:
     """
 
     looks_around = False
+    backward = BACKWARD
 
     def allows(self, task: StageTask, progress: OrderProgress) -> bool:
         size = progress.pipeline.micro_batches
         number = task.micro // size
         blocks = progress.on[progress.pipeline.blocks[task.block].stage]
         # Of a stage the last block is the last to run forward, and the first one to run backward.
-        if task.backward:
+        if task.kind:
             return progress.forward[blocks[-1]] >= (number + 1) * size
         return progress.backward[blocks[0]] >= number * size
 
     def rank(self, task: StageTask) -> tuple[int, ...]:
-        return (-task.block if task.backward else task.block,)
+        return (-task.block if task.kind else task.block,)
 
 
 class OneForwardOneBackward:
@@ -163,12 +196,40 @@ class OneForwardOneBackward:
     """
 
     looks_around = False
+    backward = BACKWARD
 
     def allows(self, task: StageTask, progress: OrderProgress) -> bool:
-        return task.backward or progress.in_flight(task.block) < len(progress.pipeline.blocks) - task.block
+        return bool(task.kind) or progress.in_flight(task.block) < len(progress.pipeline.blocks) - task.block
 
     def rank(self, task: StageTask) -> tuple[int, ...]:
-        return (not task.backward, task.micro, -task.block)
+        return (not task.kind, task.micro, -task.block)
+
+
+class ZeroBubble:
+    """ZB-H1: 1F1B with a backward pass in two parts (Qi et al. 2024, *Zero Bubble Pipeline Parallelism*, section 2).
+
+    Diffs of inputs come first, since other stages wait for them. Gradients of weights fill the time in which a stage
+    would wait. Of n blocks, block i keeps n - i micro-batches at most, as under 1F1B. Of the last micro-batches it
+    keeps up to i more, whose weights wait, so that their diffs reach block 0 sooner: n at most, as many as block 0
+    keeps under 1F1B. With parts of equal times, an iteration of M micro-batches then takes 3 M + n - 1 parts, where
+    1F1B takes 3 (M + n - 1).
+    """
+
+    looks_around = False
+    backward = INPUTS
+
+    def allows(self, task: StageTask, progress: OrderProgress) -> bool:
+        if task.kind:
+            return True
+        own = len(progress.pipeline.blocks) - task.block
+        late = max(task.micro - (progress.pipeline.micros - 1 - task.block), 0)
+        return progress.in_flight(task.block) < own and progress.kept(task.block) < own + late
+
+    def rank(self, task: StageTask) -> tuple[int, ...]:
+        return (_URGENCY[task.kind], task.micro, -task.block)
+
+
+_URGENCY = {INPUTS: 0, FORWARD: 1, WEIGHTS: 2}
 
 
 class Sequential:
@@ -178,22 +239,21 @@ class Sequential:
     """
 
     looks_around = True
+    backward = BACKWARD
 
     def allows(self, task: StageTask, progress: OrderProgress) -> bool:
-        return task.backward or min(progress.backward) == task.micro
+        return bool(task.kind) or min(progress.backward) == task.micro
 
     def rank(self, task: StageTask) -> tuple[int, ...]:
-        return (not task.backward, task.block)
+        return (not task.kind, task.block)
 
 
 RULES: dict[int, OrderRule] = {
     pb.PipelineParameter.GPIPE: GPipe(),
     pb.PipelineParameter.ONE_F_ONE_B: OneForwardOneBackward(),
     pb.PipelineParameter.SEQUENTIAL: Sequential(),
+    pb.PipelineParameter.ZERO_BUBBLE: ZeroBubble(),
 }
-
-
-FORWARD, BACKWARD = 1, 2
 
 
 class DrawTask(NamedTuple):
@@ -210,7 +270,7 @@ def orders(rule: OrderRule, pipeline: Pipeline) -> list[Order]:
 
     A batch is drawn when the first stage that needs it would begin; if stage 0 is at work then, before that.
     """
-    progress = OrderProgress(pipeline)
+    progress = OrderProgress(pipeline, rule.backward)
     chosen = _Choices(rule, progress)
     result: list[Order] = [[] for _ in range(pipeline.depth)]
     idle = set(range(pipeline.depth))
@@ -225,7 +285,7 @@ def orders(rule: OrderRule, pipeline: Pipeline) -> list[Order]:
             if task is not None and not progress.undrawn(task):
                 idle.discard(stage)
                 result[stage].append(task)
-                heapq.heappush(running, (now + (BACKWARD if task.backward else FORWARD), stage, task))
+                heapq.heappush(running, (now + SECONDS[task.kind], stage, task))
         if not running:
             break
         now = running[0][0]
@@ -234,7 +294,7 @@ def orders(rule: OrderRule, pipeline: Pipeline) -> list[Order]:
             progress.complete(task)
             chosen.forget(range(pipeline.depth) if rule.looks_around else progress.touched[task.block])
             idle.add(stage)
-    assert progress.done, (progress.forward, progress.backward)
+    assert progress.done, (progress.forward, progress.backward, progress.ended)
     return result
 
 

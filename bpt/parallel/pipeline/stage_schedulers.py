@@ -20,7 +20,7 @@ class Pipelined:
     """The scheduler of one stage of a pipeline whose stages go in step.
 
     Attributes:
-        rule: ``SEQUENTIAL``, ``GPIPE`` or ``ONE_F_ONE_B`` of the schema's ``PipelineParameter``.
+        rule: any value of the schema's ``PipelineParameter.Schedule`` except ``DELAYED``.
     """
 
     pipeline: Pipeline
@@ -54,7 +54,7 @@ class Delayed:
     """The scheduler of one stage of a pipeline with delayed gradients (Hybrid / GABRA, Eq. 1 and 2), by ``delayed``.
 
     Block i of n applies the gradient of the batch of n - 1 - i iterations ago. What has not come back when a run ends,
-    or a snapshot of it is resumed, is lost; a run that goes on begins anew in this.
+    or a snapshot of it is resumed, is lost; a continued run begins anew in this.
     """
 
     pipeline: Pipeline

@@ -7,8 +7,10 @@ Two stages of a segment each and two micro-batches, where flow 0 leads from stag
     ONE_F_ONE_B  the same on stage 0, and R0.0 F1.0 B1.0 s0.0 R0.1 F1.1 B1.1 s0.1 X1 W U
     SEQUENTIAL   D0 F0.0 S0.0 r0.0 B0.0  F0.1 S0.1 r0.1 B0.1 X0 W U
                  R0.0 F1.0 B1.0 s0.0  R0.1 F1.1 B1.1 s0.1 X1 W U
+    ZERO_BUBBLE  D0 F0.0 S0.0 F0.1 S0.1  r0.0 I0.0 V0.0 r0.1 I0.1 V0.1 X0 W U
+                 R0.0 F1.0 I1.0 s0.0 R0.1 F1.1 I1.1 s0.1 V1.0 V1.1 X1 W U
 
-These three are exact: gradients are those of all micro-batches, at the same weights.
+These four are exact: gradients are those of all micro-batches, at the same weights.
 
 Delayed gradients: batches overlap although there are no micro-batches (Hybrid / GABRA, Eq. 1 and 2). The path through
 the net leads through n blocks, which are one a stage or, if a stage has several runs of layers, more. In iteration t
@@ -34,6 +36,8 @@ from functools import lru_cache
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine.instructions import (
     Backward,
+    BackwardInputs,
+    BackwardWeights,
     Broadcast,
     ExchangeGradients,
     Forward,
@@ -47,7 +51,7 @@ from bpt.engine.instructions import (
     Wait,
 )
 from bpt.parallel.pipeline.model import Flow, Pipeline, StageBlock
-from bpt.parallel.pipeline.pipeline_schedules import RULES, DrawTask, Order, orders
+from bpt.parallel.pipeline.pipeline_schedules import RULES, DrawTask, Order, TaskKind, orders
 
 
 class Steps:
@@ -79,22 +83,37 @@ class Steps:
             yield Forward(segment, micro)
             yield from (Send(flow.index, each) for each in micros for flow in self._out_of[segment])
 
-    def backward(self, segments: range, micro: int, last: bool, parts: int = 1) -> Iterator[Instruction]:
+    def backward(
+        self,
+        segments: range,
+        micro: int,
+        last: bool,
+        parts: int = 1,
+        kind: type[Backward] | type[BackwardInputs] = Backward,
+    ) -> Iterator[Instruction]:
         """Yield the backward instructions of segments, from the top down.
 
         Args:
             last: this is their last micro-batch, after which their gradients may be exchanged.
             parts: as of ``forward``.
+            kind: of the instructions.
         """
         micros = range(micro, micro + parts)
         for segment in reversed(segments):
             yield from (
                 Recv(flow.index, each, diff=True) for each in micros for flow in self._out_of[segment] if flow.diff
             )
-            yield Backward(segment, micro)
+            yield kind(segment, micro)
             yield from (
                 Send(flow.index, each, diff=True) for each in micros for flow in self._into[segment] if flow.diff
             )
+            if last and self._overlap:
+                yield ExchangeGradients(segment)
+
+    def weights(self, segments: range, micro: int, last: bool) -> Iterator[Instruction]:
+        """Yield the second parts of backward passes, from the top down; ``last`` is as of ``backward``."""
+        for segment in reversed(segments):
+            yield BackwardWeights(segment, micro)
             if last and self._overlap:
                 yield ExchangeGradients(segment)
 
@@ -124,7 +143,7 @@ def instructions(rule: int, pipeline: Pipeline, stage: int) -> list[Instruction]
     completes them. Stage 0 draws a batch before the first forward of each pass.
 
     Args:
-        rule: ``SEQUENTIAL``, ``GPIPE`` or ``ONE_F_ONE_B`` of the schema's ``PipelineParameter``.
+        rule: any value of the schema's ``PipelineParameter.Schedule`` except ``DELAYED``.
     """
     return _of_stage(pipeline, stage, _ordered(rule, pipeline)[stage])
 
@@ -156,10 +175,16 @@ def _yield_iteration(pipeline: Pipeline, stage: int, order: Order) -> Iterator[I
             yield from steps.draw(range(task.micro, task.micro + pipeline.micro_batches))
             continue
         segments, parts = pipeline.blocks[task.block].segments, pipeline.parts(task.block)
-        if task.backward:
-            yield from steps.backward(segments, task.micro, task.micro + parts == pipeline.micros, parts)
-        else:
-            yield from steps.forward(segments, task.micro, parts)
+        last = task.micro + parts == pipeline.micros
+        match task.kind:
+            case TaskKind.FORWARD:
+                yield from steps.forward(segments, task.micro, parts)
+            case TaskKind.BACKWARD:
+                yield from steps.backward(segments, task.micro, last, parts)
+            case TaskKind.INPUTS:
+                yield from steps.backward(segments, task.micro, False, parts, BackwardInputs)
+            case TaskKind.WEIGHTS:
+                yield from steps.weights(segments, task.micro, last)
     yield from steps.exchange(segment for segment, its in enumerate(pipeline.stages) if its == stage)
     yield Wait()
     yield UpdateWeights()

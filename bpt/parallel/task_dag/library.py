@@ -6,13 +6,13 @@ calls it once, and nothing has to be switched over and back for a pass. What oth
 
 from __future__ import annotations
 
-import ctypes
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 
 import torch
+
+from bpt.system.comm.openmp_waiting import gnu_openmp
 
 _SOFT = 1  # omp_pause_soft of omp.h
 
@@ -46,13 +46,5 @@ def release_library_threads() -> None:
 @cache
 def _pause() -> Callable[[int], object]:
     """Return ``omp_pause_resource_all`` of the OpenMP that torch uses, or a function without effect."""
-    if sys.platform == "linux":
-        try:
-            with open("/proc/self/maps", encoding="utf-8") as maps:
-                paths = {line.split()[-1] for line in maps if "libgomp" in line}
-            if len(paths) == 1:
-                call: Callable[[int], object] = ctypes.CDLL(paths.pop()).omp_pause_resource_all
-                return call
-        except (OSError, AttributeError):
-            pass
-    return lambda kind: None
+    call: Callable[[int], object] = getattr(gnu_openmp(), "omp_pause_resource_all", lambda kind: None)
+    return call

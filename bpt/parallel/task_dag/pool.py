@@ -109,7 +109,7 @@ class _Run:
                 index = self._caller.get()
                 if index is None:
                     break
-            except BaseException as caught:  # a signal; the tasks that run must end before anybody goes on
+            except BaseException as caught:  # a signal; the tasks that run must end before anything else runs
                 index = None
                 with self._lock:
                     self._errors.append((-1, caught))

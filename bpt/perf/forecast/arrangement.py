@@ -45,12 +45,14 @@ class Arrangement:
         costs: the costs of its layers.
         cluster: the nodes that run it.
         staging: the stage of each layer; ``None``: there is one stage.
+        given_shares: samples of each data-parallel rank; by default the plan's balance divides them.
     """
 
     plan: RunPlan
     costs: NetCosts
     cluster: Cluster
     staging: Staging | None = None
+    given_shares: tuple[int, ...] = ()
 
     @property
     def graph(self) -> LayerGraph:
@@ -114,6 +116,18 @@ class Arrangement:
         return self.costs.batch * (self.replicas if multiplies else 1)
 
     @property
+    def recomputes(self) -> bool:
+        """Whether micro-batches run forward again before they run backward."""
+        return self.staging is not None and self.plan.parallel_param.pipeline_param.recompute
+
+    @property
+    def holds_one(self) -> bool:
+        """Whether a stage holds the activations of one micro-batch, and only the inputs of others."""
+        if self.staging is None or self.staging.gathers or self.staging.rule == pb.PipelineParameter.ZERO_BUBBLE:
+            return False
+        return self.recomputes
+
+    @property
     def micro_batches(self) -> int:
         """The number of micro-batches of a share."""
         return self.staging.micro_batches if self.staging else 1
@@ -121,6 +135,8 @@ class Arrangement:
     @cached_property
     def shares(self) -> Ints:
         """(shares,) the samples of a pass of each data-parallel rank."""
+        if self.given_shares:
+            return np.array(self.given_shares)
         number, balance = self.data_ranks.shape[1], self.plan.parallel_param.balance
         if balance == pb.ParallelParameter.UNIFORM or number == 1:
             return np.array([stop - start for start, stop in slice_bounds(self.batch, number)])
@@ -140,7 +156,7 @@ class Arrangement:
         if balance == pb.ParallelParameter.STATIC:
             return np.array([share.count for share in Static(functions).shares(self.batch, number)])
         counts = _divide_by_speed(per_sample, self.batch) if not fixed.any() else fastest(functions, self.batch)
-        return _ensure_one_each(np.asarray(counts))
+        return ensure_one_each(np.asarray(counts))
 
     def _sum_by_stage(self, of_layers: Floats) -> Floats:
         """Return (stages,) the sums over the layers of each stage."""
@@ -233,7 +249,7 @@ def _divide_by_speed(per_sample: Floats, total: int) -> Ints:
     return counts
 
 
-def _ensure_one_each(counts: Ints) -> Ints:
+def ensure_one_each(counts: Ints) -> Ints:
     """Give each share at least one sample, if there are enough, as DYNAMIC does."""
     if counts.sum() >= len(counts):
         for idle in np.flatnonzero(counts == 0):

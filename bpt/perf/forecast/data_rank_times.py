@@ -9,6 +9,7 @@ import numpy as np
 
 from bpt.graph.autocast import blob_itemsizes
 from bpt.graph.layer_spec import count
+from bpt.parallel.discrete_event import Resource
 from bpt.perf.forecast.arrangement import Arrangement
 from bpt.perf.forecast.rank_links import Floats, RankLinks
 from bpt.perf.forecast.rank_speeds import MOVED
@@ -47,8 +48,11 @@ class DataRankTimes:
         return self._once(("F", segment), lambda: self._pass(stage, segment, forward=True))
 
     def backward(self, stage: int, segment: int) -> Floats:
+        return self._once(("B", segment), lambda: self._backward(stage, segment))
+
+    def weights(self, stage: int, segment: int) -> Floats:
         return self._once(
-            ("B", segment), lambda: self._pass(stage, segment, forward=False) + self._border(stage, segment)
+            ("V", segment), lambda: self._weights_part(segment) * self._pass(stage, segment, forward=False)
         )
 
     def transfer(self, flow: int, diff: bool) -> Floats:
@@ -87,7 +91,17 @@ class DataRankTimes:
         moving: Floats = moved * self._moving[stage]
         if a.blocks.get(segment) is None:
             return computing + moving
-        return self._split(stage, computing, moving) + self._traded(stage, segment)
+        return self._in_pieces(stage, segment, self._split(stage, computing, moving), forward)
+
+    def _backward(self, stage: int, segment: int) -> Floats:
+        found: Floats = self._pass(stage, segment, forward=False) + self._border(stage, segment)
+        return found + self.forward(stage, segment) if self._a.recomputes else found
+
+    def _weights_part(self, segment: int) -> float:
+        """Return the part of a backward pass that a pass in two computes in its second part."""
+        span = self._a.segments[segment]
+        layers = self._a.costs.layers[span.start : span.end]
+        return sum(cost.weights for cost in layers) / (sum(cost.backward for cost in layers) or 1.0)
 
     def _border(self, stage: int, segment: int) -> Floats | float:
         """Return the seconds of the border to the next segment if that is on the same stage, else 0."""
@@ -113,18 +127,38 @@ class DataRankTimes:
         found: Floats = (computing + moving) * speeds[a.data_ranks[stage]] / slaves / (a.shards - 1)
         return found
 
-    def _traded(self, stage: int, segment: int) -> Floats:
-        """Return the seconds in which shards exchange a block's bottom and top in one direction."""
-        a, block = self._a, self._a.blocks[segment]
-        bottom = count(a.graph.edges[block.bottom].shape[1:]) * (not block.takes_slices)
-        top = block.features * (not block.keeps_slices)
-        itemsize = self.itemsizes[block.bottom]
-        group = self._links.group(a.ranks[stage, :, 0])
-        samples = self._share / a.micro_batches
-        if a.is_peer:
-            each = samples * (bottom + top) * itemsize * (a.shards - 1)
-        else:
-            each = samples * (bottom * (a.shards - 1) + top) * itemsize
-        latency, bandwidth = max(group.across[0], group.within[0]), min(group.across[1], group.within[1])
-        found: Floats = 2 * (latency + a.cluster.waking) + each / bandwidth  # a rank waits for bottom and top
+    def _in_pieces(self, stage: int, segment: int, computing: Floats, forward: bool) -> Floats:
+        """Return the seconds of a block with the exchange of its blobs, which overlaps if there are several pieces.
+
+        What arrives is the bottom or, backward, the diff of the top. With several pieces, the gradients of the weights,
+        half of a backward pass, are computed when all pieces have left.
+        """
+        pieces = min(self._a.plan.parallel_param.fc_param.pieces, max(1, int(self._share.max())))
+        later = computing * (0.0 if forward or pieces == 1 else 0.5)
+        link, own = Resource(np.maximum), Resource(np.maximum)
+        slow = self._a.cluster.busy_efficiency
+        arrive, leave = self._traded(stage, segment, pieces)[:: 1 if forward else -1]
+        link.serve(0.0, arrive)
+        ahead = link.free
+        for piece in range(pieces):
+            arrived = ahead
+            if piece + 1 < pieces:
+                link.serve(own.free, arrive / slow)
+                ahead = link.free
+            own.serve(arrived, (computing - later) / pieces)
+            is_exposed = piece + 1 == pieces and forward
+            link.serve(own.free, leave / (1.0 if is_exposed or pieces == 1 else slow))
+        found: Floats = np.maximum(link.free, own.free + later)
         return found
+
+    def _traded(self, stage: int, segment: int, pieces: int) -> tuple[Floats, Floats]:
+        """Return the seconds in which shards exchange a piece of a block's bottom, and of its top."""
+        a, block = self._a, self._a.blocks[segment]
+        others = a.shards - 1
+        bottom = count(a.graph.edges[block.bottom].shape[1:]) * others
+        top = block.features * (others / a.shards if a.is_peer else 1)
+        group = self._links.group(a.ranks[stage, :, 0])
+        latency, bandwidth = max(group.across[0], group.within[0]), min(group.across[1], group.within[1])
+        each = self._share / a.micro_batches / pieces * self.itemsizes[block.bottom] / bandwidth
+        once = latency + a.cluster.waking
+        return once + bottom * each, (once + top * each) * (not block.keeps_slices)

@@ -28,6 +28,7 @@ class ExchangeCosts:
 
     Attributes:
         is_averaging: whether replicas update by themselves and average their weights (LOCAL).
+        divides: whether ranks divide the update, so that weights are gathered before each iteration.
     """
 
     def __init__(self, arrangement: Arrangement, links: RankLinks) -> None:
@@ -35,6 +36,7 @@ class ExchangeCosts:
         self._exchange = arrangement.plan.parallel_param.exchange
         self._everywhere = arrangement.codes_on_hosts
         self.is_averaging = self._exchange == _Exchange.LOCAL and arrangement.replicas > 1
+        self.divides = arrangement.plan.parallel_param.divides_update and arrangement.size > 1
 
     @cached_property
     def _groups(self) -> tuple[tuple[Group, Group], ...]:
@@ -43,11 +45,14 @@ class ExchangeCosts:
         return tuple((group(a.data_ranks[stage]), group(a.ranks[stage, -1])) for stage in range(a.stages))
 
     def seconds(self, stage: int, segment: int) -> float:
-        """Return the seconds of the exchange of a segment."""
+        """Return the seconds of the exchange of a segment; with a divided update, of its sum or of its gather."""
         own = self._a.gradients.get(segment)
         if own is None:
             return 0.0
         whole, slices = self._groups[stage]
+        if self.divides:
+            of_whole = whole.half(self._exchange, own.whole, own.messages)
+            return of_whole + slices.half(self._exchange, own.slices, own.slice_messages)
         if self.is_averaging:
             averaged = whole.summed(_Exchange.ALLREDUCE, own.whole) + slices.summed(_Exchange.ALLREDUCE, own.slices)
             within = self._within(stage).summed(_Exchange.ALLREDUCE, own.whole, own.messages)
@@ -113,8 +118,10 @@ class ExchangeCosts:
                 each = np.array(group.travelling(_Exchange.ALLREDUCE, own.whole))
                 found += each * (len(a.data_ranks[stage]) / group.size)
             else:
-                found += whole.travelling(self._exchange, own.whole, own.coded, self._everywhere)
-                of_slices = slices.travelling(self._exchange, own.slices, own.coded_slices, self._everywhere)
+                by_ring = self.divides and self._exchange == _Exchange.ALLREDUCE  # without levels
+                way = _Exchange.RING if by_ring else self._exchange
+                found += whole.travelling(way, own.whole, own.coded, self._everywhere)
+                of_slices = slices.travelling(way, own.slices, own.coded_slices, self._everywhere)
                 found += np.array(of_slices) * a.slices
         return found
 

@@ -27,6 +27,8 @@ from bpt.parallel.pipeline.simulation.trace import COMPUTE, EXCHANGE
 from bpt.perf.forecast.arrangement import Arrangement, arrange
 from bpt.perf.forecast.data_rank_times import DataRankTimes
 from bpt.perf.forecast.exchange_costs import ExchangeCosts, ExchangeOverlap, IssuedGradients, StageExchange
+from bpt.perf.forecast.gather_overlap import GatherOverlap
+from bpt.perf.forecast.iteration_shares import with_balanced_shares
 from bpt.perf.forecast.lower_bound import lower_bound
 from bpt.perf.forecast.net_costs import NetCosts
 from bpt.perf.forecast.oversubscription import oversubscription
@@ -112,8 +114,8 @@ class Iteration:
     """An iteration of an Arrangement: the lower bound of its time, and its forecast."""
 
     def __init__(self, arrangement: Arrangement) -> None:
-        self._a = arrangement
         self._links = RankLinks(arrangement.cluster)
+        self._a = arrangement = with_balanced_shares(arrangement, self._links)
         self._exchange = ExchangeCosts(arrangement, self._links)
         self._overlap = ExchangeOverlap(arrangement, self._exchange)
         self._is_tree = arrangement.plan.parallel_param.exchange == _Exchange.TREE
@@ -128,8 +130,8 @@ class Iteration:
         rule = a.staging.rule if a.staging else _Pipeline.GPIPE
         found = lower_bound(self._pipeline, rule, self._times_alone)
         exchanges = [
-            self._overlap.play(stage, *own, is_bound=True)
-            for stage, own in enumerate(zip(found.ready, found.issued, strict=True))
+            self._overlap.play(stage, ready + self._own_updates, self._after_updates(issued), is_bound=True)
+            for stage, (ready, issued) in enumerate(zip(found.ready, found.issued, strict=True))
         ]
         least = self._end_of(exchanges) + self._update + self._exchange.broadcast
         return least * (1 - (ROUGHLY if a.speeds.noise.any() else ROUNDING))
@@ -172,16 +174,25 @@ class Iteration:
         """The first simulated iteration that counts; with DELAYED, only the later half does, with a full pipeline."""
         return len(self._stages[0].updates) // 2 if self._is_delayed else 0
 
+    @cached_property
+    def _gathers(self) -> GatherOverlap:
+        """The gather of weights ahead of the forward pass, with a divided update."""
+        return GatherOverlap.of(self._exchange, self._stages, self._a.cluster.busy_efficiency)
+
     def forecast(self, bars: bool = False) -> Forecast:
         """Simulate the iteration and return its forecast."""
         a = self._a
         number = len(self._stages[0].updates) - self._first
         exchanges = [
-            self._overlap.play(stage, np.broadcast_to(played.waited[-1], a.shares.shape), self._issued(played))
+            self._overlap.play(
+                stage,
+                np.broadcast_to(played.waited[-1], a.shares.shape) + self._own_updates,
+                self._after_updates(self._issued(played)),
+            )
             for stage, played in enumerate(self._stages)
         ]
         last = max(own.undisturbed for own in exchanges)
-        end, broadcast = self._end_of(exchanges), self._exchange.broadcast
+        end, before = self._end_of(exchanges), self._exchange.broadcast + self._gathers.delay
         seconds = end + self._update
         if self._first:  # each simulated iteration has an exchange and an update
             first = float(np.max(self._stages[-1].updates[self._first - 1]))
@@ -193,9 +204,9 @@ class Iteration:
         within, between = self._bytes_sent()
         return Forecast(
             a.plan,
-            seconds + broadcast,
+            seconds + before,
             computing,
-            max(end - last, 0.0) + broadcast,
+            max(end - last, 0.0) + before,
             within,
             between,
             peak_memory(a, self._stages),
@@ -216,9 +227,25 @@ class Iteration:
         return max(is_known, *(own.end for own in exchanges))
 
     @cached_property
+    def _own_updates(self) -> Floats:
+        """Seconds by which the update of each data-parallel rank delays its next iteration, if that waits for no other.
+
+        With stages the others' updates may be waited for, and with TREE the root's: then ``_update`` delays all.
+        """
+        waits = self._a.staging is not None or self._is_tree or self._is_delayed
+        return np.zeros(self._a.shares.shape) if waits else self._times_alone.update(0)
+
+    def _after_updates(self, issued: IssuedGradients) -> IssuedGradients:
+        return [(segment, moments + self._own_updates) for segment, moments in issued]
+
+    @cached_property
     def _update(self) -> float:
-        """Seconds of the update on the slowest rank that updates; with TREE only the root does."""
-        updates = [self._times_alone.update(stage) for stage in range(self._a.stages)]
+        """Seconds of the update on the slowest rank for which all others wait; with TREE only the root updates."""
+        if self._own_updates.any():
+            return 0.0
+        a = self._a
+        parts = [len(a.data_ranks[stage]) if self._exchange.divides else 1 for stage in range(a.stages)]
+        updates = [self._times_alone.update(stage) / part for stage, part in enumerate(parts)]
         return max(float(each[0] if self._is_tree else np.max(each)) for each in updates)
 
     def _bytes_sent(self) -> tuple[float, float]:
@@ -232,22 +259,31 @@ class Iteration:
         return float(found[0]), float(found[1])
 
     def _bars(self, exchanges: Sequence[StageExchange]) -> Iterator[ForecastBar]:
-        a, broadcast = self._a, self._exchange.broadcast
+        a, broadcast, gathers = self._a, self._exchange.broadcast, self._gathers
+        shift = broadcast + gathers.delay
         if broadcast:
             yield from (ForecastBar(rank, EXCHANGE, "C", 0.0, broadcast) for rank in range(min(a.size, SHOWN_RANKS)))
         for stage, played in enumerate(self._stages):
             intervals = {segment: (start, end) for segment, start, end in exchanges[stage].intervals}
             for place, rank in enumerate(a.data_ranks[stage].tolist()):
                 if rank < SHOWN_RANKS:
-                    yield from _bars_of_rank(rank, place, played.events, intervals, broadcast)
+                    for segment, start, end in gathers.intervals[stage]:
+                        yield ForecastBar(rank, EXCHANGE, f"G{segment}", start, end)
+                    update = float(self._own_updates[place])
+                    yield from _bars_of_rank(rank, place, played.events, intervals, shift, update)
 
 
 def _bars_of_rank(
-    rank: int, place: int, events: Sequence[StageEvent], exchanges: Mapping[int, tuple[float, float]], shift: float
+    rank: int,
+    place: int,
+    events: Sequence[StageEvent],
+    exchanges: Mapping[int, tuple[float, float]],
+    shift: float,
+    update: float,
 ) -> Iterator[ForecastBar]:
     def at(moment: object) -> float:
         values = np.atleast_1d(np.asarray(moment, dtype=np.float64))
-        return float(values[place if len(values) > 1 else 0]) + shift
+        return float(values[place if len(values) > 1 else 0]) + shift + update
 
     for event in events:
         if event.stream == COMPUTE:

@@ -21,7 +21,7 @@ from bpt.parallel.pipeline import Pipeline
 from bpt.perf.forecast.data_rank_times import DataRankTimes
 from bpt.perf.forecast.rank_links import Floats
 
-_GPIPE = pb.PipelineParameter.GPIPE
+_Pipeline = pb.PipelineParameter
 _Reads = defaultdict[int, list[tuple[int | None, Floats, Floats]]]
 
 
@@ -50,8 +50,8 @@ def lower_bound(pipeline: Pipeline, rule: int, times: DataRankTimes) -> Earliest
         pipeline: the stages. One stage without micro-batches counts as GPIPE.
         rule: a value of the schema's ``PipelineParameter``.
     """
-    flushes = rule == _GPIPE  # a stage ends a pass before it begins the next one
-    pass_bound = _PassBound(pipeline, pipeline.micro_batches if flushes else pipeline.micros, flushes, times)
+    flushes = rule == _Pipeline.GPIPE  # a stage ends a pass before it begins the next one
+    pass_bound = _PassBound(pipeline, pipeline.micro_batches if flushes else pipeline.micros, flushes, rule, times)
     found = pass_bound.after([0.0] * pipeline.depth)
     if not flushes or pipeline.passes == 1:
         return found
@@ -66,13 +66,16 @@ class _PassBound:
 
     Args:
         flushes: whether stages wait for the end of a pass.
+        rule: the schedule. Under ZERO_BUBBLE diffs of inputs travel before the gradients of weights are computed.
     """
 
-    def __init__(self, pipeline: Pipeline, micros: int, flushes: bool, times: DataRankTimes) -> None:
+    def __init__(self, pipeline: Pipeline, micros: int, flushes: bool, rule: int, times: DataRankTimes) -> None:
         self._pipeline, self._micros, self._flushes = pipeline, micros, flushes
         stages = pipeline.stages
         self._forward = [times.forward(stage, number) for number, stage in enumerate(stages)]
-        self._backward = [times.backward(stage, number) for number, stage in enumerate(stages)]
+        in_two = rule == _Pipeline.ZERO_BUBBLE
+        self._later = [times.weights(stage, number) * in_two for number, stage in enumerate(stages)]
+        self._backward = [times.backward(stage, number) - self._later[number] for number, stage in enumerate(stages)]
         # Segment → the segments of other stages whose blobs, or diffs, it reads (``None``: the data), with the seconds
         # of the message on the link, and its latency.
         self._values: _Reads = defaultdict(list)
@@ -96,8 +99,16 @@ class _PassBound:
         backward.follow(down, [(last if self._flushes else first, last) for first, last in ends])
         issued: list[list[tuple[int, Floats]]] = [[] for _ in range(depth)]
         for number in down:
-            issued[stages[number]].append((number, backward.last[number]))
-        return EarliestTimes(tuple(own[-1][1] for own in issued), tuple(map(tuple, issued)))
+            issued[stages[number]].append((number, backward.last[number] + self._later[number]))
+        # A stage also computes the gradients of weights, of all micro-batches, and of the last one at the end.
+        weights: list[Floats | float] = [0.0] * depth
+        for number, stage in enumerate(stages):
+            weights[stage] = weights[stage] + self._micros * self._later[number]
+        ready = [
+            np.maximum(own[-1][1], backward.begun[stage] + backward.work[stage] + weights[stage])
+            for stage, own in enumerate(issued)
+        ]
+        return EarliestTimes(tuple(ready), tuple(map(tuple, issued)))
 
 
 def _of_message(times: DataRankTimes, flow: int, diff: bool) -> tuple[Floats, Floats]:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine.optim.rules import UPDATE_RULES
 from bpt.graph.autocast import blob_itemsizes
 from bpt.graph.layer_spec import count
 from bpt.parallel.pipeline.simulation import PlayedStage
@@ -50,7 +51,7 @@ def peak_memory(arrangement: Arrangement, played: Sequence[PlayedStage]) -> Floa
         blobs = np.zeros(samples.shape)
         for layer in layers:
             # Without stages, a pass ends before the next one begins.
-            alive = each.peaks.get(layer.segment, 1) if a.staging else 1
+            alive = each.peaks.get(layer.segment, 1) if a.staging and not a.holds_one else 1
             blobs += alive * layer.blobs * samples
         # The peak is at the end of forward or at a layer of backward, when later layers have gradients and no blobs.
         most, come, gone = np.full(samples.shape, gradients if adds_up else 0.0), 0.0, np.zeros(samples.shape)
@@ -61,6 +62,9 @@ def peak_memory(arrangement: Arrangement, played: Sequence[PlayedStage]) -> Floa
         most = np.maximum(most, come - blobs)  # the update
         diffs = max((layer.diffs for layer in layers), default=0.0) * samples
         found[a.ranks[stage].ravel()] = a.stage_parameter_bytes[stage] + LIBRARIES
+        if a.plan.parallel_param.divides_update:
+            moments = UPDATE_RULES[a.plan.optim.type].moments * gradients
+            found[a.ranks[stage].ravel()] -= moments * (1 - 1 / len(data_ranks))
         if a.micro_batches > 1:
             diffs = diffs + HOLES * sum(layer.blobs for layer in layers) * samples
         crossing = _crossing(a, stage, each.peaks) * samples

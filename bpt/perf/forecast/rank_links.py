@@ -169,6 +169,16 @@ class Group:
             case _:
                 return self._allreduce(self.size, nbytes, self._hop, messages)
 
+    def half(self, exchange: int, nbytes: float, messages: int = 1) -> float:
+        """Return the seconds of a reduce-scatter or an all-gather of ``nbytes``: each half of an exchange by rings."""
+        if self.size == 1 or not nbytes:
+            return 0.0
+        if exchange == _Exchange.CGDP:
+            inside = _ring(self.on_one, nbytes, self.within, messages)
+            return (inside + _ring(self.hosts, nbytes, self.across, messages)) / 2
+        efficiency = 1.0 if exchange == _Exchange.RING else self.efficiency
+        return _ring(self.size, nbytes, (self._hop[0], self._hop[1] * efficiency), messages) / 2
+
     def _summed_coded(self, exchange: int, nbytes: float, messages: int, coded: float, everywhere: bool) -> float:
         if not everywhere:
             inside = 2 * _steps(self.on_one, nbytes, self.within, messages)

@@ -23,11 +23,22 @@ LONGEST = 20  # letters of the longest name
 LABELLED = 160  # forward and backward passes up to which numbers are shown
 UPDATE = "#666666"
 RANKS = 32  # ranks that a forecast's figure shows
-SHADES = {"F": 0.45, "B": 0.95, "U": 1.0, "X": 0.8, "C": 0.8}  # opacity by the letter of an instruction
+SHADES = {
+    "F": 0.45,
+    "B": 0.95,
+    "I": 0.95,
+    "V": 0.7,
+    "U": 1.0,
+    "X": 0.8,
+    "C": 0.8,
+}  # opacity by the letter of an instruction
 
 
 class FigureBar(NamedTuple):
-    """A forward pass (``F``), a backward pass (``B``) or an update (``U``) of a stage, over consecutive segments."""
+    """A forward pass, a backward pass or an update of a stage, over consecutive segments.
+
+    ``kind`` is the letter of its instructions: ``F``, ``B``, or ``I`` and ``V`` for the two parts of one, ``U``.
+    """
 
     stage: int
     kind: str

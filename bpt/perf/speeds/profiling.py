@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -15,11 +17,14 @@ from bpt.base.violation import refuse
 from bpt.config.plan.run_plan import ParallelSpec, RunPlan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_graph import LayerGraph
+from bpt.graph.segments import Segment
 from bpt.nn.layers.base import batch_of
 from bpt.nn.net_graph import build_graph_of
 from bpt.parallel.balance import Uniform
+from bpt.parallel.balance.balance_rules import is_by_iteration
 from bpt.parallel.balance.batch_shares import lines
 from bpt.parallel.balance.divisible_batches import divisible_batch, violations_measured
+from bpt.parallel.balance.iteration_time import exchange_seconds
 from bpt.parallel.balance.load_balance import division_of
 from bpt.parallel.balance.profile import Profile, static_from, write_profile
 from bpt.parallel.balance.rank_facts import facts
@@ -27,11 +32,17 @@ from bpt.perf.speeds.step_benchmark import StepBenchmark
 from bpt.perf.speeds.survey import SurveyLimits, measure_speed
 from bpt.system.comm.agreement import check_same, outcome_of_first
 from bpt.system.comm.base import Communicator
+from bpt.system.events.totals import Totals
 from bpt.train.rules.violations import violations_in_step
 from bpt.train.runtime.arranging import make_grid
+from bpt.train.runtime.binding import bind
 from bpt.train.runtime.run_facts import facts_of
+from bpt.train.runtime.train_options import TrainOptions
 
 LOG = logging.getLogger("bpt")
+
+WARM_UP = 2  # iterations before exchanges are measured
+REPEATS = 8  # iterations in which exchanges and segments are measured
 
 
 def profile(
@@ -70,15 +81,42 @@ def profile(
     LOG.info("Profile: measuring %d ranks, for batches of %d samples in all", world.size, batch)
     try:
         speed = measure_speed(work, plan.engine, batch, world, limits, division)
+        exchanges: tuple[float, ...] = ()
+        if is_by_iteration(plan) and world.size > 1:
+            segments, exchanges = _measure_exchanges(uniform, device, world)
+            sizes = sorted(speed.points)
+            chosen = {sizes[0], sizes[len(sizes) // 2], sizes[-1]}
+            world.Barrier()
+            speed = replace(speed, segments={size: _of_segments(work, size, segments) for size in sorted(chosen)})
     finally:
         work.close()
     speeds = tuple(world.allgather(speed))
-    result = Profile(facts(plan, graph, device, world), speeds, batch, graph.name, VERSION)
+    result = Profile(facts(plan, graph, device, world), speeds, batch, graph.name, VERSION, exchanges)
     _log_prospects(result)
     if world.rank == 0:
         write_profile(result, path)
         LOG.info("Profile: written to %s", path)
     return result
+
+
+def _of_segments(work: StepBenchmark, size: int, segments: Sequence[Segment]) -> tuple[float, ...]:
+    work.resize(size)
+    return work.segment_seconds(segments, REPEATS)
+
+
+def _measure_exchanges(
+    plan: RunPlan, device: torch.device, world: Communicator
+) -> tuple[tuple[Segment, ...], tuple[float, ...]]:
+    """Return the segments into which training cuts the net, and the seconds of their exchanges; a collective call."""
+    with bind(plan.measured(), None, world, TrainOptions(device)) as runtime:
+        runtime.settle()
+        runtime.run(WARM_UP)
+        with world.events.into(Totals()) as totals:
+            runtime.run(REPEATS)
+        segments = tuple(runtime.nets.train.operator.segments)
+        own = exchange_seconds(totals.take(), len(segments))
+    least = map(min, zip(*world.allgather(own), strict=True))
+    return segments, tuple(seconds / REPEATS for seconds in least)
 
 
 def whole_batch(graph: LayerGraph, parallel: ParallelSpec, ranks: int) -> int:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from statistics import median
 
 import torch
 from torch import nn
@@ -18,7 +19,7 @@ from bpt.engine.optim.rules import UpdateRule, make_rule
 from bpt.graph.autocast import blob_itemsizes
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.layer_spec import count
-from bpt.graph.segments import cut, starts_by_chunks, trained_layers
+from bpt.graph.segments import Segment, cut, starts_by_chunks, trained_layers
 from bpt.graph.share import Share
 from bpt.nn.layers.base import batch_of
 from bpt.nn.net import Net
@@ -118,6 +119,27 @@ class StepBenchmark:
         lengths = [length] * (trained // length) + ([trained % length] if trained % length else [])
         self._operator.cut_into(cut(self._graph, starts_by_chunks(self._graph, lengths)))
         return len(self._operator.segments)
+
+    def segment_seconds(self, segments: Sequence[Segment], repeats: int) -> tuple[float, ...]:
+        """Return the seconds until the gradients of each segment, the last one first, and until all; and the update's.
+
+        Args:
+            segments: how to cut the net, for later iterations, too.
+            repeats: the number of iterations, of which medians are taken, after one that does not count.
+        """
+        assert self._operator is not None
+        self._operator.cut_into(segments)
+        laps: list[list[float]] = []
+        for _ in range(1 + repeats):
+            moments: list[float] = []
+
+            def note(moments: list[float] = moments, start: float = time.perf_counter()) -> None:
+                synchronize(self._device)
+                moments.append(time.perf_counter() - start)
+
+            self.run(note)
+            laps.append([*moments, moments[-1], self.updating])
+        return tuple(median(each) for each in zip(*laps[1:], strict=True))
 
     def use(self, engine: int) -> None:
         """Compute in the memory layout ``engine``."""

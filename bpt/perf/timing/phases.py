@@ -34,7 +34,9 @@ WARM_UP = 3  # iterations that are not timed
 ORDER: list[tuple[type[InstructionBase], bool]] = [
     *((kind, False) for kind in (do.Broadcast, do.LoadBatch, do.Send, do.Recv)),
     *((kind, True) for kind in (do.Send, do.Recv)),
-    *((kind, False) for kind in (do.Forward, do.Backward, do.ExchangeGradients, do.Wait, do.UpdateWeights, do.Average)),
+    *((do.ExchangePiece, diff) for diff in (False, True)),
+    *((kind, False) for kind in (do.Forward, do.Backward, do.BackwardInputs, do.BackwardWeights)),
+    *((kind, False) for kind in (do.ExchangeGradients, do.Wait, do.UpdateWeights, do.Average)),
 ]
 
 

@@ -42,36 +42,40 @@ class CommThread:
         self._last: Mark | None = None  # the mark of the last submitted work
         self._stop: Callable[[], object] = lambda: None
 
-    def submit(self, work: Work, what: Action, message: str = "") -> None:
-        """Do ``work`` when all earlier work is done; its calls belong to ``what`` (EventBus)."""
+    def submit(self, work: Work, what: Action, message: str = "") -> Mark:
+        """Do ``work`` when all earlier work is done; its calls belong to ``what`` (EventBus). Return its mark."""
         if not self._concurrent:
             start = time.perf_counter()
             try:
                 _do_part(self.comm.events, work, what, message)
             finally:
                 self.exposed += time.perf_counter() - start
-            return
+            mark = Mark()
+            mark.reach()
+            return mark
         if self._thread is None:
             self._thread = WorkerThread("comm_thread")
             # Also ends the thread when this is forgotten, or the program ends.
             self._stop = weakref.finalize(self, self._thread.stop)
         self._last = Mark()
         self._thread.submit(partial(_do_part, self.comm.events, work, what, message), self._last)
+        return self._last
 
-    def wait(self) -> None:
-        """Return when all submitted work is done.
+    def wait(self, mark: Mark | None = None) -> None:
+        """Return when all submitted work is done, or the work of ``mark``.
 
         Raises:
             Exception: the error of the work; work that was submitted after it was dropped.
         """
-        if self._last is None:
+        mark = mark or self._last
+        if mark is None:
             return
         start = time.perf_counter()
         try:
             with self.comm.events.waiting(WAIT):
-                self._last.wait()
+                mark.wait()
         except BaseException:
-            if self._last.done():  # the work failed; later work starts afresh
+            if mark.done():  # the work failed; later work starts afresh
                 self.close()
             raise
         finally:

@@ -21,6 +21,8 @@ from bpt.system.comm.proxy import launcher
 ROOT = Path("/")
 _PMIX_RANK_WILDCARD = 2**32 - 2
 _PMIX_STRING = 3
+LONGEST_SLEEP = 5e-4  # seconds between two looks at a message that a rank waits for
+SLEEP_OF_A_RANK = 2.5e-4  # the same, for each rank of a core
 
 
 def share_cores(comm: Communicator, environment: Mapping[str, str] = os.environ) -> int:
@@ -40,9 +42,15 @@ def share_cores(comm: Communicator, environment: Mapping[str, str] = os.environ)
     return wanted_threads(environment) or max(1, threads)
 
 
-def are_scarce(ranks: int) -> bool:
-    """Return whether ``ranks`` on this node have so little CPU time that waiting must not use any."""
-    return cpu_time() < len(allowed_cpus()) or ranks > len(allowed_cpus())
+def longest_sleep(ranks: int) -> float:
+    """Return the seconds that a waiting rank sleeps at most, if ``ranks`` are on this node.
+
+    It is 0.0 where waits may spin, because there is a core for each rank. Otherwise it grows with the ranks of a core:
+    all waiting ranks together take the same small part of it, whatever their number.
+    """
+    cpus = min(cpu_time(), len(allowed_cpus()))
+    is_scarce = cpus < len(allowed_cpus()) or ranks > cpus
+    return max(LONGEST_SLEEP, SLEEP_OF_A_RANK * ranks / cpus) if is_scarce else 0.0
 
 
 def allowed_cpus() -> frozenset[int]:

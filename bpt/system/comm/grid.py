@@ -81,6 +81,15 @@ class ProcessGrid:
         return arrangement(self.world.size, self.stages, self.shards)
 
 
+def places_by_host(comm: Communicator) -> list[int]:
+    """Return the place of each rank when those of a host follow each other; a collective call."""
+    host = comm.Split_type_shared()
+    firsts = comm.allgather(host.bcast(comm.rank))
+    host.Free()
+    order = sorted(range(comm.size), key=lambda rank: (firsts[rank], rank))
+    return [order.index(rank) for rank in range(comm.size)]
+
+
 def arrangement(ranks: int, stages: int, shards: int) -> str:
     """Return ``8 ranks = 2 replicas × 2 stages × 2 shards``; extents of 1 after the first are omitted."""
     extents = [(ranks // (stages * shards), "replica")]

@@ -17,7 +17,7 @@ from pathlib import Path
 from bpt.base.errors import UserError
 from bpt.system.comm import pmix, proxy
 from bpt.system.comm.base import Communicator
-from bpt.system.comm.cores import are_scarce, unbind_affinity
+from bpt.system.comm.cores import longest_sleep, unbind_affinity
 from bpt.system.comm.serial import SerialCommunicator
 
 # The environment variables of launchers: the number of ranks (None: not given), and the rank.
@@ -101,7 +101,7 @@ def world() -> Communicator:
     if proxy.own_proxy():
         pmix.outlive_launcher()
     unbind_affinity()
-    comm.patient = any(comm.allgather(are_scarce(local_ranks(comm)[1])))
+    comm.longest_sleep = max(comm.allgather(longest_sleep(local_ranks(comm)[1])))
     expected = next((int(os.environ[size]) for size, _ in _LAUNCHERS if size and size in os.environ), comm.size)
     if comm.size != expected:
         raise UserError(

@@ -1,6 +1,6 @@
 """MessageCommunicator: collectives made of messages, for libraries that lack them or make them slowly.
 
-Sums are equal bit by bit on all ranks. Their order is that of a ring or a tree.
+Sums are equal bit by bit on all ranks. Their order is that of a ring or a tree (``allreduce``).
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from bpt.base.errors import LostRankError, RunError
 from bpt.system.comm import processes as room
 from bpt.system.comm.base import MAX_TAG, Buffer, Communicator, Counts, Request
 from bpt.system.comm.objects import allgather_objects, bcast_object
-from bpt.system.comm.pieces import flat, runs, transfer
+from bpt.system.comm.pieces import Messages, flat, runs, transfer
 from bpt.system.comm.processes import Peers, ProcessWindow, Win, identity
 from bpt.system.comm.ring_reduction import ring_allreduce
 from bpt.system.comm.tree_collectives import children_of, tree_bcast, tree_reduce
 from bpt.system.comm.window import Memory, Window, aligned
 
+WORTH_A_RING = 2**18  # bytes of a rank's piece
 _OWN_TAG = MAX_TAG + 1  # the tag of messages of this file's collectives
 
 
@@ -74,7 +75,7 @@ class MessageCommunicator(Communicator):
         tree_reduce(turned, buffer.copy() if changes else buffer)
 
     def _Allreduce(self, buffer: Buffer) -> None:
-        ring_allreduce(_FromRoot(self), buffer)
+        allreduce(_FromRoot(self), buffer)
 
     def _Gatherv(self, send: Buffer, receive: Buffer | None, counts: Counts, root: int) -> None:
         parts = runs(receive, counts) if self.rank == root else None
@@ -100,6 +101,19 @@ class MessageCommunicator(Communicator):
         own[...] = come[0]
         for one in come[1:]:
             own += one
+
+
+def allreduce(comm: Messages, buffer: Buffer) -> None:
+    """Leave the sum over all ranks in ``buffer``; a collective call whose arguments are those of ``ring_allreduce``.
+
+    P ranks send 2 P (P - 1) messages round a ring, and 2 (P - 1) along a tree. Within a host both move as many bytes,
+    so the ring pays only for long pieces. Between hosts it loads each link least.
+    """
+    if comm.spans_hosts or buffer.nbytes >= comm.size * WORTH_A_RING:
+        ring_allreduce(comm, buffer)
+    else:
+        tree_reduce(comm, buffer)
+        tree_bcast(comm, buffer)
 
 
 class _FromRoot:

@@ -6,6 +6,7 @@ Only this file imports mpi4py, and only ``bpt.system.comm.launch`` imports this 
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,7 @@ from bpt.base.errors import LostRankError, RunError
 from bpt.system.comm import processes as room
 from bpt.system.comm.base import Buffer, Cartesian, Counts, Request
 from bpt.system.comm.connectivity import check_connectivity, lost_rank_error, name_of
+from bpt.system.comm.cores import LONGEST_SLEEP
 from bpt.system.comm.device_memory import device_memory
 from bpt.system.comm.message_collectives import MessageCommunicator
 from bpt.system.comm.objects import DamagedObjectError
@@ -60,15 +62,21 @@ class MpiCommunicator(MessageCommunicator):
 
     Args:
         mpi: the communicator; from now on it returns its errors instead of aborting.
-        patient: the same on all ranks; communicators made from this one inherit it.
+        longest_sleep: seconds that a wait sleeps at most, the same on all ranks; 0.0: it is not patient. Communicators
+            made from this one inherit it.
     """
 
-    def __init__(self, mpi: MPI.Intracomm, events: EventBus | None = None, patient: bool = False) -> None:
+    def __init__(self, mpi: MPI.Intracomm, events: EventBus | None = None, longest_sleep: float = 0.0) -> None:
         super().__init__(mpi.Get_rank(), mpi.Get_size(), events)
         self.concurrent = MPI.Query_thread() == MPI.THREAD_MULTIPLE
-        self.patient = patient
+        self.longest_sleep = longest_sleep
         self._mpi = mpi
         mpi.Set_errhandler(MPI.ERRORS_RETURN)
+
+    @property
+    def patient(self) -> bool:
+        """Whether waits sleep."""
+        return self.longest_sleep > 0
 
     @cached_property
     def world_ranks(self) -> Sequence[int]:
@@ -168,10 +176,23 @@ class MpiCommunicator(MessageCommunicator):
         }
 
     def _bcast_object(self, value: Any, root: int) -> Any:
-        return super()._bcast_object(value, root) if _is_tolerant() else self._mpi.bcast(value, root)
+        if _is_tolerant():
+            return super()._bcast_object(value, root)
+        content = _pickled(value if self.rank == root else None)
+        self._do("Bcast", _spec(length := np.array([content.size])), root)
+        if self.rank != root:
+            content = np.empty(length, np.uint8)
+        self._do("Bcast", _spec(content), root)
+        return value if self.rank == root else pickle.loads(content.data)
 
     def _allgather_objects(self, value: Any) -> list[Any]:
-        return super()._allgather_objects(value) if _is_tolerant() else self._mpi.allgather(value)
+        if _is_tolerant():
+            return super()._allgather_objects(value)
+        content, lengths = _pickled(value), np.empty(self.size, int)
+        self._do("Allgather", _spec(np.array([content.size])), _spec(lengths))
+        everybody = np.empty(lengths.sum(), np.uint8)
+        self._do("Allgatherv", _spec(content), _spec(everybody, list(lengths)))
+        return [pickle.loads(part.data) for part in runs(everybody, list(lengths))]
 
     def _Agree(self, flag: int) -> int:
         if not _is_tolerant():
@@ -181,7 +202,9 @@ class MpiCommunicator(MessageCommunicator):
             value = np.array([flag], np.intc)
             self._mpi.Ack_failed()
             try:
-                Transfers([self._mpi.Iagree(value)], patient=True).Wait()  # some ranks wait here for hours
+                Transfers(
+                    [self._mpi.Iagree(value)], self.longest_sleep or LONGEST_SLEEP
+                ).Wait()  # some ranks wait here for hours
                 return int(value[0])
             except MPI.Exception as error:  # all ranks see the same error: one has died, and not all knew it
                 if error.Get_error_class() != MPI.ERR_PROC_FAILED:
@@ -252,18 +275,18 @@ class MpiCommunicator(MessageCommunicator):
             self._do("Reduce_scatter", _number_spec(send), _number_spec(receive), list(counts), MPI.SUM)
 
     def _Isend(self, buffer: Buffer, dest: int, tag: int) -> Request:
-        return Transfers([self._mpi.Isend(_spec(piece), dest, tag) for piece in pieces(buffer)], self.patient)
+        return Transfers([self._mpi.Isend(_spec(piece), dest, tag) for piece in pieces(buffer)], self.longest_sleep)
 
     def _Irecv(self, buffer: Buffer, source: int, tag: int) -> Request:
-        return Transfers([self._mpi.Irecv(_spec(piece), source, tag) for piece in pieces(buffer)], self.patient)
+        return Transfers([self._mpi.Irecv(_spec(piece), source, tag) for piece in pieces(buffer)], self.longest_sleep)
 
     def _of_same_kind(self, mpi: MPI.Intracomm) -> MpiCommunicator:
-        return self._adopt(MpiCommunicator(mpi, self.events, self.patient))
+        return self._adopt(MpiCommunicator(mpi, self.events, self.longest_sleep))
 
     def _do(self, method: str, *arguments: Any) -> None:
         """Call MPI's collective, in its nonblocking form if this communicator is patient."""
         if self.patient:
-            Transfers([getattr(self._mpi, f"I{method.lower()}")(*arguments)], patient=True).Wait()
+            Transfers([getattr(self._mpi, f"I{method.lower()}")(*arguments)], self.longest_sleep).Wait()
         else:
             getattr(self._mpi, method)(*arguments)
 
@@ -373,6 +396,10 @@ def _spec(buffer: Buffer | None, counts: Counts | None = None) -> Any:
     """Return a buffer as mpi4py needs it: memory and MPI's type of an element."""
     assert buffer is not None
     return [flat(buffer), counts, _type(buffer.dtype)] if counts is not None else [flat(buffer), _type(buffer.dtype)]
+
+
+def _pickled(value: Any) -> Buffer:
+    return np.frombuffer(pickle.dumps(value, pickle.HIGHEST_PROTOCOL), np.uint8)
 
 
 def _number_spec(buffer: Buffer) -> Any:

@@ -1,30 +1,17 @@
-"""Other processes on the same machine: waiting threads yield to them, and a run reports when they slow each other."""
+"""Other processes on the same machine: a run reports when they slow each other."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bpt.system.comm.cores import ROOT, allowed_cpus, cpu_time, physical_cores
 
-WAITING = {"GOMP_SPINCOUNT": "10000", "KMP_BLOCKTIME": "1"}
-"""The time for which OpenMP's threads spin before they sleep: GNU's library in rounds, LLVM's in ms.
-
-By default, a thread whose partner waits for a core spins for milliseconds, and takes the core's time from it and
-from others. The time between two layers is shorter than this, so a single run is as fast as before.
-"""
 SHORTEST = 0.3  # the least seconds of a measurement; the system's clock is too coarse for less
 WORTH_A_WORD = 0.5  # cores
-
-
-def set_omp_wait_policy(environment: MutableMapping[str, str] = os.environ) -> None:
-    """Let waiting threads sleep soon, unless the environment sets their policy. To be called before torch is loaded."""
-    if "OMP_WAIT_POLICY" not in environment:
-        for name, value in WAITING.items():
-            environment.setdefault(name, value)
 
 
 @dataclass(frozen=True)
@@ -52,6 +39,13 @@ class CpuTime:
         own = os.times()
         machine = (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
         return cls(time.monotonic(), machine, own.user + own.system)
+
+    def others_since(self, start: CpuTime) -> float:
+        """Return the mean number of CPUs that other processes have kept busy; 0 if too little time has passed."""
+        seconds = self.moment - start.moment
+        if seconds < SHORTEST:
+            return 0.0
+        return max(0.0, (self.machine - start.machine - self.own + start.own) / seconds)
 
 
 @dataclass(frozen=True)

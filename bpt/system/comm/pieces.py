@@ -70,12 +70,12 @@ class Transfers:
 
     Args:
         requests: the requests of the pieces.
-        patient: whether waits sleep (``await_``).
+        longest_sleep: seconds that a wait sleeps at most (``await_``); 0.0: it does not sleep.
     """
 
-    def __init__(self, requests: Sequence[MessagePiece], patient: bool) -> None:
+    def __init__(self, requests: Sequence[MessagePiece], longest_sleep: float = 0.0) -> None:
         self._requests = requests
-        self._patient = patient
+        self._longest_sleep = longest_sleep
         self._error: Exception | None = None
         self._done = False
 
@@ -86,7 +86,7 @@ class Transfers:
     def Wait(self) -> None:
         with self._repeating_errors():
             for request in self._requests:  # Waitall would not report the error
-                await_(request) if self._patient else request.Wait()
+                await_(request, self._longest_sleep) if self._longest_sleep else request.Wait()
         self._done = True
 
     def Test(self) -> bool:
@@ -113,12 +113,12 @@ def drop_finished() -> None:
             _abandoned.append(requests)
 
 
-def await_(request: MessagePiece) -> None:
-    """Wait without using up the core. Sleeping adds an eighth to a wait at most, and half a millisecond."""
+def await_(request: MessagePiece, longest_sleep: float) -> None:
+    """Wait without using up the core. Sleeping adds an eighth to a wait at most, and the longest sleep."""
     start = time.perf_counter()
     while not request.Test():
         waited = time.perf_counter() - start
-        time.sleep(min(waited / 8, 5e-4))
+        time.sleep(min(waited / 8, longest_sleep))
 
 
 def _has_ended(request: MessagePiece) -> bool:

@@ -9,13 +9,13 @@ all-reduce can do with less. A rank always sends to the same neighbour.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
 
 import numpy as np
 
-from bpt.system.comm.base import Buffer, Request
-from bpt.system.comm.pieces import Messages, flat
+from bpt.system.comm.base import Buffer, Counts, Request
+from bpt.system.comm.pieces import Messages, flat, runs
 
 CHUNK = 2**20  # bytes of a message: one is added, in the cache, while the next travels
 AHEAD = 2  # the number of messages that have buffers before they are added
@@ -44,22 +44,55 @@ def ring_allreduce(comm: Messages, buffer: Buffer) -> None:
             _Ring(comm, block, ahead=block.size if is_pair else AHEAD).run()
 
 
-class _Ring:
-    """One all-reduce. Piece p starts at rank p; in step s a rank receives piece ``rank - s``, and sends it on."""
+def ring_reduce_scatter(comm: Messages, buffer: Buffer, counts: Counts) -> Buffer:
+    """Return this rank's run of the sum over all ranks, in the memory of ``buffer``; a collective call.
 
-    def __init__(self, comm: Messages, whole: Buffer, ahead: int) -> None:
+    The other runs of ``buffer`` are undefined afterwards.
+
+    Args:
+        counts: the number of elements of each rank's run.
+    """
+    ring = _Ring(comm, flat(buffer), _ahead(comm, buffer), _bounds(counts), first=1)
+    ring.reduce_scatter(passes_on=False)
+    return runs(buffer, counts)[comm.rank]
+
+
+def ring_allgather(comm: Messages, buffer: Buffer, counts: Counts) -> None:
+    """Give all ranks the runs of all; each has its own in ``buffer``. A collective call; see ring_reduce_scatter."""
+    _Ring(comm, flat(buffer), _ahead(comm, buffer), _bounds(counts), first=1).allgather()
+
+
+def _ahead(comm: Messages, buffer: Buffer) -> int:
+    return buffer.size if comm.size == 2 and comm.spans_hosts else AHEAD
+
+
+def _bounds(counts: Counts) -> list[int]:
+    return [0, *accumulate(counts)]
+
+
+class _Ring:
+    """A ring of the pieces of ``whole``. In step s a rank receives piece ``rank - first - s``, and sends it on.
+
+    Args:
+        ahead: the number of messages that have buffers before they are added.
+        bounds: of the pieces; by default all are equal.
+        first: the distance of a rank from the one on which its piece starts.
+    """
+
+    def __init__(
+        self, comm: Messages, whole: Buffer, ahead: int, bounds: Sequence[int] | None = None, first: int = 0
+    ) -> None:
         self._comm = comm
         self._ahead = ahead
+        self._first = first
         self._right, self._left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
-        bounds = [whole.size * piece // comm.size for piece in range(comm.size + 1)]
+        bounds = bounds or [whole.size * piece // comm.size for piece in range(comm.size + 1)]
         self._pieces = [list(_chunks(whole[first:last])) for first, last in pairwise(bounds)]
         self._sent: list[Request] = []
 
     def run(self) -> None:
-        last = self._comm.size - 1  # the last step of the reduce-scatter, which completes its piece
-        for chunk in self._piece(0):
-            self._send(chunk)
-        self._add([chunk for step in range(1, last + 1) for chunk in self._piece(step)])
+        last = self._comm.size - 1
+        self.reduce_scatter()
         # Sums overwrite sent pieces. But the other rank takes those of the last piece, which already travel,
         # only when it has reached this line, too.
         self._await_sent(but=len(self._piece(last)))
@@ -67,14 +100,37 @@ class _Ring:
         self._take(passed_on, self._piece(2 * last))
         self._await_sent()
 
-    def _piece(self, step: int) -> list[Buffer]:
-        return self._pieces[(self._comm.rank - step) % self._comm.size]
+    def reduce_scatter(self, passes_on: bool = True) -> None:
+        """Sum all pieces; this rank completes that of the last step.
 
-    def _add(self, chunks: list[Buffer]) -> None:
-        """Add own numbers to the incoming pieces, and send them on, including the sums of the last piece."""
+        Args:
+            passes_on: whether to send that, too; then sent messages are still under way afterwards.
+        """
+        last = self._comm.size - 1
+        for chunk in self._piece(0):
+            self._send(chunk)
+        kept = 0 if passes_on else len(self._piece(last))
+        self._add([chunk for step in range(1, last + 1) for chunk in self._piece(step)], kept)
+        if not passes_on:
+            self._await_sent()
+
+    def allgather(self) -> None:
+        """Send the piece that ``reduce_scatter`` completes on this rank round the ring, and receive those of others."""
+        last = self._comm.size - 1
+        for chunk in self._piece(last):
+            self._send(chunk)
+        passed_on = [chunk for step in range(last + 1, 2 * last) for chunk in self._piece(step)]
+        self._take(passed_on, self._piece(2 * last))
+        self._await_sent()
+
+    def _piece(self, step: int) -> list[Buffer]:
+        return self._pieces[(self._comm.rank - self._first - step) % self._comm.size]
+
+    def _add(self, chunks: list[Buffer], kept: int = 0) -> None:
+        """Add own numbers to the incoming pieces, and send them on, except for this number of the last chunks."""
         rooms = deque(np.empty_like(max(chunks, key=len)) for _ in chunks[: self._ahead])
         awaited, coming = iter(chunks), deque[tuple[Buffer, Buffer, Request]]()
-        for chunk in chunks:
+        for number, chunk in enumerate(chunks):
             while rooms and (later := next(awaited, None)) is not None:
                 room = rooms.popleft()
                 coming.append((room, *self._receive(room[: later.size])))
@@ -82,7 +138,8 @@ class _Ring:
             request.Wait()
             np.add(chunk, part, out=chunk)
             rooms.append(room)
-            self._send(chunk)
+            if number < len(chunks) - kept:
+                self._send(chunk)
 
     def _take(self, passed_on: list[Buffer], kept: list[Buffer]) -> None:
         """Copy the incoming sums, and send them on, except those that have been everywhere."""

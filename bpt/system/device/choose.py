@@ -126,7 +126,7 @@ def _why_no_cuda() -> str:
 
 
 def computes_apart(device: torch.device) -> bool:
-    """Return whether ``device`` computes while the host goes on, which then waits for it when it reads a value."""
+    """Return whether ``device`` computes while the host continues, which then waits for it when it reads a value."""
     return device.type == "cuda"
 
 

@@ -11,7 +11,7 @@ from bpt.system.device.choose import computing_stream
 class HostCopy:
     """A copy of a device's tensor in the host's memory, which the device makes when it comes to it.
 
-    The caller goes on at once. On a CPU the copy is there at once.
+    The caller does not wait. On a CPU the copy is there at once.
 
     Args:
         source: the tensor; nothing may change it before the device has come to the copy, except work enqueued later.

@@ -6,8 +6,8 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import torch
 from torch import nn
@@ -20,6 +20,7 @@ from bpt.train.solver.solver import Solver
 
 LOG = logging.getLogger("bpt")
 
+OUTER = "outer"  # the name of the server's memory in a snapshot
 _COURTESY = 1.0  # longest pause of a test in seconds
 
 
@@ -33,6 +34,7 @@ class Moment:
         version: the version of the weights.
         weights: the flat weights.
         seconds: seconds since the start.
+        memory: what the server remembers besides the weights, for a snapshot.
     """
 
     iteration: int
@@ -40,6 +42,7 @@ class Moment:
     version: int
     weights: Buffer
     seconds: float
+    memory: Mapping[str, Buffer] = field(default_factory=dict)
 
 
 class BackgroundEvaluator:
@@ -153,6 +156,8 @@ class BackgroundEvaluator:
 
     def _snapshot(self, moment: Moment) -> None:
         self._take(moment)
+        memory = {name: torch.from_numpy(values) for name, values in moment.memory.items()}
+        self._solver.runtime.run_state.beside = {OUTER: memory} if memory else {}
         self._solver.snapshot()
 
     def _take(self, moment: Moment) -> None:

@@ -80,11 +80,22 @@ class Monitor:
         if self._silent:
             return
         LOG.info(
-            "Version %d: %s, from version %d (staleness %d), gamma %s * accuracy %s%s = factor %s; %s",
+            "Version %d: %s, from version %d (staleness %d), gamma %s * accuracy %s%s%s = factor %s; %s",
             update.version, self._names[update.worker], update.base, update.staleness, number(update.gamma),
             number(update.accuracy), "" if update.share == 1 else f" * samples {number(update.share)}",
-            number(update.factor), _trained(report),
+            "" if update.damping == 1 else f" * damping {number(update.damping)}", number(update.factor),
+            _trained(report),
         )  # fmt: skip
+
+    def discarded(self, update: AgwuUpdate, moved: int) -> None:
+        """Record a submission that was too stale, and made no version."""
+        report = self._reports[update.worker]
+        self._row(report, update.newest, update.base, update.staleness, update.gamma, 0.0, moved)
+        if not self._silent:
+            LOG.info(
+                "Discarded: %s, from version %d (staleness %d); %s",
+                self._names[update.worker], update.base, update.staleness, _trained(report),
+            )  # fmt: skip
 
     def averaged(self, average: AverageSubmitted, moved: Sequence[int]) -> None:
         """Record a version that SGWU made from all submissions; ``moved``: bytes of each worker's weights so far."""

@@ -9,9 +9,9 @@ they give the same bits as with one server.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, fields
 from enum import IntEnum
 from itertools import pairwise
 
@@ -19,6 +19,8 @@ import numpy as np
 
 from bpt.base.errors import LostRankError
 from bpt.parallel.outer.outer_instructions import AverageSubmitted, Merge
+from bpt.parallel.outer.outer_step import OuterStep
+from bpt.parallel.outer.staleness import Correction
 from bpt.parallel.outer.update_factors import AgwuUpdate
 from bpt.system.comm.base import Buffer, Communicator, Request
 from bpt.system.events.event import Activity
@@ -31,19 +33,23 @@ from bpt.train.solver.solver import RunOutcome
 
 COMMAND, TABLE, PART, ARRIVED = 11, 12, 13, 14  # tags; that of an arrival is ARRIVED + worker
 PAUSE = 0.0005  # seconds to sleep if nothing has arrived
-_LENGTH = 8  # numbers in a command
+_LENGTH = 16  # numbers in a command
+_UPDATE, _STEP = len(fields(AgwuUpdate)), len(fields(OuterStep))
 
 
 class _Kind(IntEnum):
     """The kind of a command."""
 
     FETCH = 1  # send the newest weights to a worker, which submits some next
-    MERGE = 2  # worker, base, newest, gamma, accuracy, share
-    AVERAGE = 3  # number of workers, version; a table of workers and factors follows
+    # worker, the other numbers of the update, an outer step, compensation, entries of the table that follows
+    MERGE = 2
+    AVERAGE = 3  # number of workers, version, an outer step; a table of workers and factors follows
     GIVE = 4  # send the newest weights to the main server
     PUT = 5  # a submission of a worker in the main server's process follows
     FORGET = 6  # a worker is lost
     END = 7  # send the report, and wait for the outcome of the run
+    MEMORY = 8  # send what is remembered besides the weights
+    REMEMBER = 9  # continue from what follows
 
 
 @dataclass(frozen=True)
@@ -70,6 +76,42 @@ def parts_of(size: int, ranks: Sequence[int]) -> list[ServerPart]:
         return [ServerPart(SERVER, slice(0, size))]
     ends = [size * number // len(ranks) for number in range(len(ranks) + 1)]
     return [ServerPart(rank, slice(*between)) for rank, between in zip(ranks, pairwise(ends), strict=True)]
+
+
+def _step_numbers(step: OuterStep | None) -> tuple[float, ...]:
+    """Return an outer step as numbers; without one, zeros."""
+    return astuple(step) if step else (0.0,) * _STEP
+
+
+def _step_of(numbers: Sequence[float]) -> OuterStep | None:
+    """Return the outer step at the front of ``numbers``."""
+    lr, momentum, uses_momentum = numbers[:_STEP]
+    return OuterStep(lr, momentum, bool(uses_momentum)) if lr else None
+
+
+def _send_memory(comm: Communicator, rank: int, memory: Mapping[str, Buffer]) -> None:
+    """Send named values to a rank: their names, then each value."""
+    names = np.frombuffer("\n".join(memory).encode(), np.uint8)
+    sizes = [values.size for values in memory.values()]
+    comm.Send(np.array([names.size, len(sizes)]), rank, TABLE)
+    comm.Send(names, rank, TABLE)
+    comm.Send(np.array(sizes), rank, TABLE)
+    for values in memory.values():
+        comm.Send(np.ascontiguousarray(values), rank, TABLE)
+
+
+def _receive_memory(comm: Communicator, rank: int, dtype: np.dtype[np.generic]) -> dict[str, Buffer]:
+    """Receive what ``_send_memory`` has sent."""
+    lengths = np.empty(2, np.int64)
+    comm.Recv(lengths, rank, TABLE)
+    text, sizes = np.empty(lengths[0], np.uint8), np.empty(lengths[1], np.int64)
+    comm.Recv(text, rank, TABLE)
+    comm.Recv(sizes, rank, TABLE)
+    memory: dict[str, Buffer] = {}
+    for name, size in zip(text.tobytes().decode().split("\n"), sizes, strict=False):
+        memory[name] = np.empty(size, dtype)
+        comm.Recv(memory[name], rank, TABLE)
+    return memory
 
 
 class ShardedWeightsClient:
@@ -118,16 +160,30 @@ class ShardedWeightsClient:
 
     def merge(self, instruction: Merge) -> None:
         """Let the parameter servers apply Eq. 10."""
-        update = instruction.update
-        numbers = update.worker, update.base, update.newest, update.gamma, update.accuracy, update.share
-        self._command(_Kind.MERGE, *numbers)
+        table = instruction.correction.table
+        numbers = *_step_numbers(instruction.step), instruction.correction.compensation, len(table)
+        self._command(_Kind.MERGE, *astuple(instruction.update), *numbers)
+        for part in self._parts if table else ():
+            self._comm.Send(np.array(table, np.float64), part.rank, TABLE)
 
     def average(self, instruction: AverageSubmitted) -> None:
         """Let the parameter servers apply Eq. 7."""
-        self._command(_Kind.AVERAGE, len(instruction.workers), instruction.version)
+        self._command(_Kind.AVERAGE, len(instruction.workers), instruction.version, *_step_numbers(instruction.step))
         table = np.array([instruction.workers, instruction.factors], np.float64)
         for part in self._parts:
             self._comm.Send(table, part.rank, TABLE)
+
+    def memory(self) -> Mapping[str, Buffer]:
+        """Return what the parameter servers remember besides the weights, assembled from their parts."""
+        self._command(_Kind.MEMORY)
+        parts = [_receive_memory(self._comm, part.rank, self._dtype) for part in self._parts]
+        return {name: np.concatenate([of_part[name] for of_part in parts]) for name in parts[0]}
+
+    def remember(self, memory: Mapping[str, Buffer]) -> None:
+        """Let the parameter servers continue from a ``memory``, each with its part."""
+        self._command(_Kind.REMEMBER)
+        for part in self._parts:
+            _send_memory(self._comm, part.rank, {name: values[part.span] for name, values in memory.items()})
 
     def pop_submission(self, worker: int) -> Buffer:
         """Raise an error: only ASGD pops submissions, and its weights are on rank 0."""
@@ -245,15 +301,20 @@ class ParameterServer:
                     with suppress(LostRankError):
                         self._coming[worker] = buffer, self._comm.Irecv(buffer, self._ranks[worker], PART)
             case _Kind.MERGE:
-                base, newest_version, gamma, accuracy, share = numbers[1:6]
-                update = AgwuUpdate(worker, int(base), int(newest_version), gamma, accuracy, share)
-                self._weights.merge(Merge(update))
+                base, newest_version, *factors = numbers[1:_UPDATE]
+                compensation, entries = numbers[_UPDATE + _STEP : _UPDATE + _STEP + 2]
+                table = np.empty((int(entries), 2))
+                if entries:
+                    self._comm.Recv(table, SERVER, TABLE)
+                weights = tuple((int(each), weight) for each, weight in table.tolist())
+                update = AgwuUpdate(worker, int(base), int(newest_version), *factors)
+                self._weights.merge(Merge(update, Correction(compensation, weights), _step_of(numbers[_UPDATE:])))
                 self._report["updates"] += 1
             case _Kind.AVERAGE:
                 table = np.empty((2, int(numbers[0])))
                 self._comm.Recv(table, SERVER, TABLE)
                 workers, factors = tuple(map(int, table[0])), tuple(table[1].tolist())
-                self._weights.average(AverageSubmitted(workers, factors, int(numbers[1])))
+                self._weights.average(AverageSubmitted(workers, factors, int(numbers[1]), _step_of(numbers[2:])))
                 self._report["updates"] += 1
             case _Kind.GIVE:
                 self._send(self._weights.newest, SERVER, PART)
@@ -261,6 +322,10 @@ class ParameterServer:
                 buffer = np.empty_like(self._weights.newest)
                 self._comm.Recv(buffer, SERVER, PART)
                 self._weights.submit(worker, buffer)
+            case _Kind.MEMORY:
+                _send_memory(self._comm, SERVER, self._weights.memory())
+            case _Kind.REMEMBER:
+                self._weights.remember(_receive_memory(self._comm, SERVER, self._weights.newest.dtype))
             case _Kind.FORGET:
                 self._coming.pop(worker, None)
                 self._weights.forget(worker)

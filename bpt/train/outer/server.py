@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from bpt.base.errors import RunError
 from bpt.base.progress import ProgressBar
@@ -14,6 +15,7 @@ from bpt.parallel.outer.base import OuterSchedule
 from bpt.parallel.outer.outer_instructions import (
     ApplyGradient,
     AverageSubmitted,
+    Discard,
     Instruction,
     Lost,
     Merge,
@@ -163,12 +165,16 @@ class MainServer:
                     self._monitor.averaged(instruction, [self._moved(worker) for worker in workers])
                 case ApplyGradient(update, progress):
                     assert self._server_update is not None and isinstance(self._weights, GlobalWeights)
-                    gradients = self._weights.pop_submission(update.worker)
+                    gradients = self._weights.gradient(instruction)
                     iteration = self._assignment.iteration(progress * self._assignment.total)
                     with self._events.during(Activity.MERGE):
-                        self._weights.newest = self._server_update.apply(self._weights.newest, gradients, iteration)
+                        self._weights.newest = self._server_update.apply(
+                            self._weights.newest, gradients, iteration, update.damping
+                        )
                     self.version = update.version
                     self._monitor.merged(update, self._moved(update.worker))
+                case Discard(update):
+                    self._monitor.discarded(update, self._moved(update.worker))
                 case Migrated():
                     self._monitor.migrated(instruction)
                 case SendOrder(order):
@@ -218,7 +224,7 @@ class MainServer:
     def _snapshot(self) -> None:
         if self._reached != self._snapshot_at:
             self._snapshot_at = self._reached
-            self._evaluator.snapshot(self._moment())
+            self._evaluator.snapshot(replace(self._moment(), memory=self._weights.memory()))
 
     def _moment(self) -> Moment:
         return Moment(self._reached, self._epoch, self.version, self._weights.newest, self._monitor.seconds)

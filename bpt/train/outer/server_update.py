@@ -19,16 +19,17 @@ class ServerUpdate:
         self._runtime = runtime
         self._flat = FlatWeights(runtime.net)
 
-    def apply(self, weights: Buffer, gradients: Buffer, iteration: int) -> Buffer:
+    def apply(self, weights: Buffer, gradients: Buffer, iteration: int, damping: float = 1.0) -> Buffer:
         """Return the weights after an update.
 
         Args:
             weights: the weights before the update.
             gradients: the sum over the iterations since the worker's last push, as flat weights (see FlatWeights).
             iteration: the solver's iteration, for the learning rate.
+            damping: the factor of the learning rate.
         """
         runtime = self._runtime
         self._flat.load(weights)
         self._flat.set_gradients(gradients)
-        runtime.updater.rule.update(lr_policy.learning_rate(runtime.plan.optim, iteration), iteration)
+        runtime.updater.rule.update(damping * lr_policy.learning_rate(runtime.plan.optim, iteration), iteration)
         return self._flat.pack()

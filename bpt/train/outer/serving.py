@@ -29,12 +29,12 @@ from bpt.parallel.outer.replay import Replay
 from bpt.system.comm.base import Buffer, Communicator
 from bpt.system.events.bus import EventBus
 from bpt.train.outer.assignment import Assignment
-from bpt.train.outer.background_evaluator import BackgroundEvaluator
+from bpt.train.outer.background_evaluator import OUTER, BackgroundEvaluator
 from bpt.train.outer.coded_submissions import Coded
 from bpt.train.outer.colocated import Colocated
 from bpt.train.outer.data_set import samples_of
 from bpt.train.outer.flat_weights import FlatWeights
-from bpt.train.outer.global_weights import GlobalWeights
+from bpt.train.outer.global_weights import GlobalWeights, names_used, workers_of
 from bpt.train.outer.messages import write_head
 from bpt.train.outer.monitor import Monitor
 from bpt.train.outer.node_solvers import node_lines, server_solver
@@ -216,6 +216,9 @@ class ServerSession:
                 log = stack.enter_context(writing(os.path.join(self._folder, "replay.jsonl")))
                 log.begin(facts)
             global_weights = self._hold(weights, comm)
+            if memory := self._memory(len(nodes)):
+                global_weights.remember(memory)
+                self._schedule.remember(*workers_of(memory))
             server = MainServer(
                 self._plan,
                 schedule,
@@ -246,6 +249,12 @@ class ServerSession:
             if colocated:
                 colocated.join()
         return outcome
+
+    def _memory(self, workers: int) -> dict[str, Buffer]:
+        """Return what a snapshot has of the server's memory, as far as this run uses it."""
+        memory = self.solver.runtime.run_state.resumed.get(OUTER, {})
+        used = names_used(self._plan.parallel_param, workers)
+        return {name: memory[name].numpy() for name in used if name in memory}
 
     def _hold(self, weights: Buffer, comm: Communicator) -> GlobalWeights | ShardedWeightsClient:
         """Return the global weights, which are here or on parameter servers."""

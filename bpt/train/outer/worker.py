@@ -59,18 +59,27 @@ class Worker:
         order, weights = self._link.order()
         waited = 0.0
         while not order.stop:
-            self._allocate(order)
-            if weights is not None:
-                self._trainer.load(weights)
-                del weights
-            report = self._train(order, waited)
+            report = self.execute(order, weights, waited)
+            del weights
             asked = time.perf_counter()
-            self._link.submit(report, self._trained())
+            self._link.submit(report, self.trained())
             order, weights = self._link.order()
             waited = time.perf_counter() - asked
         outcome = self._link.finished()
         self._trainer.end(outcome)
         return outcome
+
+    def execute(self, order: Order, weights: Buffer | None, waited: float = 0.0) -> SubmissionReport:
+        """Train an order; ``trained`` then returns what to submit.
+
+        Args:
+            weights: the weights to train from; ``None``: its own.
+            waited: seconds that it has waited for the order.
+        """
+        self._allocate(order)
+        if weights is not None:
+            self._trainer.load(weights)
+        return self._train(order, waited)
 
     def _allocate(self, order: Order) -> None:
         """Add the samples of an order to the training data, and remove those that it gives to others."""
@@ -137,6 +146,6 @@ class Worker:
         self._iterations += 1
         return self._trainer.step(self._assignment.iteration(self._done))
 
-    def _trained(self) -> Buffer:
+    def trained(self) -> Buffer:
         """Return the weights, or the gradients, to submit."""
         return self._trainer.trained()

@@ -14,7 +14,7 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto import fork_fields
 from bpt.engine import compute_rules
 from bpt.engine.optim import lr_policy, unused_settings
-from bpt.engine.optim import rules as update_rules
+from bpt.engine.optim import rules as optim_rules
 from bpt.graph.layer_graph import LayerGraph
 from bpt.parallel.balance import balance_rules, divisible_batches
 from bpt.parallel.exchange import exchange_rules, local_rules
@@ -22,6 +22,7 @@ from bpt.parallel.exchange.codec import codec_rules
 from bpt.parallel.model_parallel import model_parallel
 from bpt.parallel.outer import outer_rules
 from bpt.parallel.pipeline import pipeline_rules
+from bpt.parallel.sharded_update import update_rules
 from bpt.system.comm.grid import indivisible
 from bpt.train import state
 from bpt.train.rules import detection_rules, fault_rules, test_output_rules
@@ -38,11 +39,12 @@ def violations(plan: RunPlan) -> list[Violation]:
         *exchange_rules.violations(plan),
         *codec_rules.violations(plan),
         *local_rules.violations(plan),
+        *update_rules.violations(plan),
         *fault_rules.violations(plan),
         *balance_rules.violations(plan),
         *compute_rules.violations(plan),
         *lr_policy.violations(plan.optim),
-        *update_rules.violations(plan.optim),
+        *optim_rules.violations(plan.optim),
         *test_output_rules.violations(plan),
     ]
 
@@ -116,6 +118,7 @@ def violations_of_net(
         found += divisible_batches.violations_in_training(plan, graph, replicas) if trains else []
         for test in tests if trains else (graph, *tests):
             found += divisible_batches.violations_in_test(plan, test, replicas)
+    found += pipeline_rules.violations_of_net(plan, graph) if trains else []
     for net in (graph, *tests):
         found += divisible_batches.violations_on_stages(plan, net)
     for test in tests if trains else ():

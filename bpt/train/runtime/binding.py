@@ -15,9 +15,11 @@ from bpt.config.plan.run_plan import RunPlan
 from bpt.engine.executor import Executor
 from bpt.engine.operator import Operator
 from bpt.engine.optim.rules import UpdateRule, make_rule
+from bpt.engine.optim.weight_slices import WeightSlices
 from bpt.graph.layer_graph import LayerGraph
 from bpt.nn.layers.prefetching import PrefetchingDataLayer
 from bpt.nn.net_graph import build_graph_of
+from bpt.parallel.balance.balance_rules import is_by_iteration
 from bpt.parallel.balance.dynamic import Dynamic
 from bpt.parallel.balance.dynamic_balancer import DynamicLoadBalancer
 from bpt.parallel.balance.load_balance import division_of
@@ -110,15 +112,16 @@ def _bound(
     _load_weights(plan, nets, options)
     net, operator = nets.net, nets.train.operator
 
-    rule = make_rule(plan.optim, net, plan.debug_info or plan.snapshot_diff)
-    exchange = _made_exchange(parallel, operator, progress, rule, cleanup)
+    slices = parallel.slices(net, operator.segments, device)
+    rule = make_rule(plan.optim, net, plan.debug_info or plan.snapshot_diff, slices)
+    exchange = _made_exchange(parallel, operator, progress, rule, slices, cleanup)
     status = parallel.status(options.signals)
     cleanup.add(status.close)
     updater = Updater(plan, net, rule, parallel, exchange, status, log)
 
     half = HalfLayers(list(nets.by_name.values()), precision, world, device)
     tuner = _made_tuner(plan, parallel, nets, exchange, device, cleanup)
-    checkpoint = Checkpoint(plan, net, rule, parallel, tuner.engine_settings, world.bcast(token_hex(8)))
+    checkpoint = Checkpoint(plan, net, rule, parallel, exchange, tuner.engine_settings, world.bcast(token_hex(8)))
     run_state = RunState(seed, progress, parallel, nets, updater, exchange, (half, *tuner.settings), checkpoint)
     fault = plan.parallel_param.fault_param
     copies = StateCopies(world.Dup(), fault.copy_interval) if heals and fault.copies else None
@@ -132,7 +135,7 @@ def _bound(
     if options.observer:
         observed = options.observer(net, device)
         cleanup.add_own(observed.close)
-        own = _made_exchange(parallel, observed, progress, rule, cleanup)
+        own = _made_exchange(parallel, observed, progress, rule, slices, cleanup)
         observing = Executor(observed, own, status, world.events, count)
     passes = TrainingPasses(executor, observing, updater, recovery, count)
 
@@ -210,10 +213,15 @@ def _load_weights(plan: RunPlan, nets: RunNets, options: TrainOptions) -> None:
 
 
 def _made_exchange(
-    parallel: Parallel, operator: Operator, progress: RunProgress, rule: UpdateRule, cleanup: CleanupStack
+    parallel: Parallel,
+    operator: Operator,
+    progress: RunProgress,
+    rule: UpdateRule,
+    slices: WeightSlices,
+    cleanup: CleanupStack,
 ) -> Exchange:
     """Return the exchange that sums the gradients of ``operator``; a collective call."""
-    exchange = parallel.exchange(operator.net, operator.segments, operator.device)
+    exchange = parallel.exchange(operator.net, operator.segments, operator.device, slices)
     exchange.follow(TrainingProgress(lambda: progress.iteration, rule.optimizer_state))
     cleanup.add(exchange.close)
     return exchange
@@ -230,7 +238,9 @@ def _made_tuner(
     balancer = None
     if parallel.batches.samples.size > 1 and isinstance(parallel.batches.balance, Dynamic):
         division = division_of(plan, nets.net.graph, parallel.grid, parallel.staging)
-        balancer = DynamicLoadBalancer(parallel.batches, nets.by_name, division, device)
+        segments = (lambda: len(operators[0].segments)) if is_by_iteration(plan) else None
+        passes = max(plan.optim.iter_size, 1)
+        balancer = DynamicLoadBalancer(parallel.batches, nets.by_name, division, device, segments, passes)
     return Autotuner(engines, chunks, device, balancer)
 
 

@@ -16,15 +16,18 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine.optim.rates import Plateau
 from bpt.engine.optim.rules import UpdateRule
 from bpt.nn.net import Net
+from bpt.parallel.exchange import Exchange
 from bpt.system.comm.agreement import check_same, outcome_of_first
 from bpt.system.events.event import Activity
 from bpt.train import state as snapshot
+from bpt.train.runtime.averaged_weights import averaged
 from bpt.train.runtime.divergence import check_weights
 from bpt.train.runtime.parallel import Parallel
 from bpt.train.runtime.tuned_settings import TunedSetting
 from bpt.train.state import in_memory
 from bpt.train.state.best import Best
-from bpt.train.state.exchange_memory import drain, exchange_state_of, extras_of
+from bpt.train.state.blob_gathering import drain, sliced_history
+from bpt.train.state.exchange_memory import exchange_state_of, extras_of
 from bpt.train.state.train_state import TrainState
 
 LOG = logging.getLogger("bpt")
@@ -41,6 +44,7 @@ class Checkpoint:
         net: the net that is trained.
         rule: the update rule.
         parallel: the division of the net among the ranks.
+        exchange: has the slices of parameters, if ranks divide the update.
         tuned: the settings whose trials must be finished before a state is written.
         run: identifies this start of training, on all ranks alike.
         written: the existing snapshots of this run, oldest first, on the rank that writes, if old ones are removed.
@@ -50,6 +54,7 @@ class Checkpoint:
     net: Net
     rule: UpdateRule
     parallel: Parallel
+    exchange: Exchange
     tuned: Sequence[TunedSetting]
     run: str
     written: list[str] = field(default_factory=list)
@@ -144,14 +149,20 @@ class Checkpoint:
         if memory:
             saved.exchange_ranks = grid.world.size
 
+        parts = self.parallel.parts(self.net.graph)
+        divided = self.parallel.param.divides_update
+        history = sliced_history(self.net, self.rule, grid.world) if divided else ()
+
+        def write_average() -> None:
+            if not grid.replica:
+                beside = snapshot.average_path(self.plan, name)
+                snapshot.save_weights(self.net, beside, comm=grid.in_replica, parts=parts)
+
         def write() -> str:
-            parts = self.parallel.parts(self.net.graph)
             with grid.world.events.during(Activity.WRITE):
-                if average:
-                    with self.rule.averaged():
-                        beside = snapshot.average_path(self.plan, name)
-                        snapshot.save_weights(self.net, beside, comm=grid.in_replica, parts=parts)
-                path = snapshot.write(self.plan, self.net, self.rule, saved, grid.in_replica, parts, name, memory)
+                path = snapshot.write(
+                    self.plan, self.net, self.rule, saved, grid.in_replica, parts, name, memory, history
+                )
                 if not grid.world.rank:
                     self._record_preprocessing()
             return path
@@ -160,8 +171,11 @@ class Checkpoint:
             try:
                 return "" if grid.replica else write()
             finally:  # if the first rank has failed, the others must drop the data that it has not read
-                drain(memory)
+                drain([*history, *(each.values for each in memory)])
 
+        if average:
+            with averaged(self.rule, self.exchange), grid.world.events.during(Activity.WRITE):
+                outcome_of_first(grid.world, write_average)
         path = outcome_of_first(grid.world, take_part)
         if self.plan.max_snapshots and grid.world.rank == 0 and name == snapshot.name_after(state.iteration):
             self.written[:] = [*(each for each in self.written if each != path), path]

@@ -16,7 +16,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import ClassVar
 
@@ -140,7 +140,7 @@ class Heartbeat:
             process, space = facts[rank][1]
             own = process if (hosts[rank], space) == (comm.host, identity()[1]) else None
             self._neighbours.append(_Neighbour(comm, rank, self._standings, own, timeout * patience))
-        self._next = [rank for rank in range(comm.size) if comm.rank in watched_by(hosts, rank)]
+        self._next = watchers_of(hosts, comm.rank)
         self._sending: dict[int, tuple[Request, Buffer]] = {}
         self._alarm = _Alarm()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
@@ -269,16 +269,25 @@ def watched_by(hosts: Sequence[str], watcher: int) -> dict[int, float]:
     they can end it.
     """
     found: dict[int, float] = {}
-    places = range(len(hosts))
-    mates = [rank for rank in places if hosts[rank] == hosts[watcher]]
-    for ring, most in ((list(places), _WATCHED), (mates, _OF_HOST)):
-        place = ring.index(watcher)
-        for distance in range(1, min(most, len(ring) - 1) + 1):
-            rank = ring[(place - distance) % len(ring)]
-            has_mates = hosts[rank] != hosts[watcher] and hosts.count(hosts[rank]) > 1
-            patience = 1 + _LATER * (distance - 1) + _ELSEWHERE * has_mates
-            found[rank] = min(patience, found.get(rank, patience))
+    for distance, rank in _near(hosts, watcher, -1):
+        has_mates = hosts[rank] != hosts[watcher] and hosts.count(hosts[rank]) > 1
+        patience = 1 + _LATER * (distance - 1) + _ELSEWHERE * has_mates
+        found[rank] = min(patience, found.get(rank, patience))
     return found
+
+
+def watchers_of(hosts: Sequence[str], watched: int) -> list[int]:
+    """Return the ranks that watch a rank, in order."""
+    return sorted({rank for _, rank in _near(hosts, watched, 1)})
+
+
+def _near(hosts: Sequence[str], rank: int, step: int) -> Iterator[tuple[int, int]]:
+    """Yield the distance and the number of ranks after a rank (step 1) or before it (-1), also on its own host only."""
+    mates = [other for other, host in enumerate(hosts) if host == hosts[rank]]
+    for ring, most in ((range(len(hosts)), _WATCHED), (mates, _OF_HOST)):
+        place = ring.index(rank)
+        for distance in range(1, min(most, len(ring) - 1) + 1):
+            yield distance, ring[(place + step * distance) % len(ring)]
 
 
 class _Alarm:

@@ -10,10 +10,11 @@ import torch
 from bpt.base.signals import SignalActions
 from bpt.config.plan.run_plan import ParallelSpec
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.engine.compute import LibraryCompute
+from bpt.engine.compute import LibraryCompute, TwoPartCompute
 from bpt.engine.delayed_status import DelayedStatus
 from bpt.engine.graphed_compute import GraphedCompute
 from bpt.engine.operator import MakeCompute, Operator
+from bpt.engine.optim.weight_slices import NO_SLICES, WeightSlice, WeightSlices
 from bpt.engine.split_pass import MpiFcOperator
 from bpt.engine.status import Status
 from bpt.graph.layer_graph import LayerGraph
@@ -29,10 +30,11 @@ from bpt.parallel.exchange.replicas import Replicas
 from bpt.parallel.model_parallel import model_parallel
 from bpt.parallel.model_parallel.master_slave import MasterSlave
 from bpt.parallel.model_parallel.peer import Peer
+from bpt.parallel.model_parallel.piece_exchange import PieceExchange
 from bpt.parallel.pipeline.stage import Stage
 from bpt.parallel.pipeline.stage_links import StageLinks
 from bpt.system.comm.comm_thread import CommThread
-from bpt.system.comm.grid import ProcessGrid
+from bpt.system.comm.grid import ProcessGrid, places_by_host
 from bpt.system.device import CPU, computes_apart
 from bpt.train.runtime.batch_sharing import BatchSharing, ReplicaShare
 from bpt.train.runtime.cleanup import Closeable
@@ -79,6 +81,7 @@ class Parallel(Closeable):
         self.parameters = ParameterSync(grid, self.batches)
         self.comm_thread = CommThread(grid.world)
         self._links = StageLinks(grid.across_stages.Dup()) if staging else None
+        self._pieces = PieceExchange(grid.across_shards, param.fc_param.pieces if grid.shards > 1 else 1)
 
     @property
     def is_alone(self) -> bool:
@@ -114,6 +117,8 @@ class Parallel(Closeable):
             from bpt.parallel.task_dag import TaskDagCompute  # noqa: PLC0415
 
             compute = partial(TaskDagCompute, threads=inner.num_threads)
+        elif training and self.staging and self.staging.rule == pb.PipelineParameter.ZERO_BUBBLE:
+            compute = TwoPartCompute
         stage, delay = None, None
         splits: tuple[int, ...] = (1,)
         if self.staging:
@@ -134,6 +139,7 @@ class Parallel(Closeable):
             splits=splits,
             gathers=gathered(net.graph, self.staging),
             delay=delay,
+            recomputes=training and stage is not None and self.param.pipeline_param.recompute,
         )
 
     def _collectives(self, net: Net, device: torch.device) -> MpiFcOperator | None:
@@ -141,14 +147,26 @@ class Parallel(Closeable):
         if self.grid.shards == 1:
             return None
         if self.param.fc_param.scheme == PEER:
-            return Peer(net, device, self.grid.across_shards, partial(self.batches.shares_of_replica, net.graph.phase))
-        return MasterSlave(net, device, self.grid.across_shards)
+            return Peer(net, device, self._pieces, partial(self.batches.shares_of_replica, net.graph.phase))
+        return MasterSlave(net, device, self._pieces)
 
-    def exchange(self, net: Net, segments: Sequence[Segment], device: torch.device = CPU) -> Exchange:
+    def slices(self, net: Net, segments: Sequence[Segment], device: torch.device = CPU) -> WeightSlices:
+        """Return what this rank updates of the parameters of ``net`` that ranks divide; a collective call."""
+        if not self.param.divides_update:
+            return NO_SLICES
+        buckets = [bucket for group in self.groups(net, segments) for bucket in group if bucket.comm.size > 1]
+        where = CPU if self.param.update == pb.ParallelParameter.HOST else device
+        places = {comm: places_by_host(comm) for comm in dict.fromkeys(bucket.comm for bucket in buckets)}
+        return WeightSlices(WeightSlice(p, b.comm.rank, places[b.comm], where) for b in buckets for p in b.parameters)
+
+    def exchange(
+        self, net: Net, segments: Sequence[Segment], device: torch.device = CPU, slices: WeightSlices = NO_SLICES
+    ) -> Exchange:
         """Return the exchange that sums the gradients of ``net``, cut into ``segments``; a collective call."""
-        make = EXCHANGES[pb.ParallelParameter.Exchange.Name(self.param.exchange)]
+        name = pb.ParallelParameter.Exchange.Name(self.param.exchange)
+        make = EXCHANGES[f"{name} of slices" if self.param.divides_update else name]
         replicas = Replicas(self.grid.replicas, self.grid.replica, partial(self.batches.weight_of, net.graph))
-        return make(self.groups(net, segments), self.comm_thread, device, self.param, self.codec, replicas)
+        return make(self.groups(net, segments), self.comm_thread, device, self.param, self.codec, replicas, slices)
 
     @cached_property
     def codec(self) -> Codec | None:
@@ -191,6 +209,7 @@ class Parallel(Closeable):
         self.comm_thread.close()
         if self._links:
             self._links.close(failed)
+        self._pieces.close(failed)
         if not failed:
             self.parameters.close()
             self.grid.Free()
@@ -204,9 +223,12 @@ class Parallel(Closeable):
             names.append(f"codec {self.param.compression_param.name}{' between hosts' * between}")
         if self.param.transport == pb.ParallelParameter.TORCH_DISTRIBUTED:
             names.append("sums by torch.distributed")
+        if self.param.divides_update:
+            names.append(f"update {pb.ParallelParameter.Update.Name(self.param.update)}")
         names.append(f"balance {pb.ParallelParameter.Balance.Name(self.param.balance)}")
         if self.grid.shards > 1:
-            names.append(f"model-parallel layers {pb.FcParameter.Scheme.Name(self.param.fc_param.scheme)}")
+            pieces = f" in {self.param.fc_param.pieces} pieces" if self.param.fc_param.pieces > 1 else ""
+            names.append(f"model-parallel layers {pb.FcParameter.Scheme.Name(self.param.fc_param.scheme)}{pieces}")
         if self.staging:
             names.append(str(self.staging))
         return f"{self.grid}; {', '.join(names)}"

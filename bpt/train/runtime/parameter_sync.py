@@ -62,11 +62,15 @@ class ParameterSync:
         """Return the data of other ranks that the update rule of ``net`` needs; a collective call."""
         frozen = frozenset(exchange.frozen())
         names = tuple(param_name(net.graph, param) for param in net.graph.learnable)
+        if exchange.param and exchange.param.divides_update:
+            world, whole = self._grid.world, self.counted(net) if self._grid.replica == 0 else frozenset[int]()
+            counted = whole | {id(each.value) for each in exchange.slices}
+            return ShardInfo(frozen, counted, partial(_sum_over, world), partial(_sum_numbers, world, names))
         return ShardInfo(
             frozen,
             self.counted(net),
             self.sum_over_replica,
-            partial(self._sum_over_shards, names),
+            partial(_sum_numbers, self._grid.across_shards, names),
             self.updates(net, frozen),
         )
 
@@ -86,22 +90,7 @@ class ParameterSync:
 
     def sum_over_replica(self, value: float) -> float:
         """Return the sum of a number over the ranks of this replica."""
-        if self._grid.in_replica.size == 1:
-            return value
-        total = torch.tensor([value], dtype=torch.float64)
-        self._grid.in_replica.Allreduce(total.numpy())
-        return total.item()
-
-    def _sum_over_shards(self, names: Sequence[str], numbers: Numbers, columns: int) -> Numbers:
-        """Return a sum over the ranks with slices of the same layers, each with some of the parameters."""
-        if self._grid.shards == 1:
-            return numbers
-        table = torch.zeros(len(names), columns, dtype=torch.float64)
-        for row, name in enumerate(names):
-            if name in numbers:
-                table[row] = torch.tensor(numbers[name], dtype=torch.float64)
-        self._grid.across_shards.Allreduce(table.numpy())
-        return dict(zip(names, table.tolist(), strict=True))
+        return _sum_over(self._grid.in_replica, value)
 
     @staticmethod
     def _trained(net: Net) -> list[Param]:
@@ -119,3 +108,24 @@ class ParameterSync:
         """Free the communicators; a collective call."""
         self._for_slices.Free()
         self._for_samples.Free()
+
+
+def _sum_over(comm: Communicator, value: float) -> float:
+    """Return the sum of a number over ranks."""
+    if comm.size == 1:
+        return value
+    total = torch.tensor([value], dtype=torch.float64)
+    comm.Allreduce(total.numpy())
+    return total.item()
+
+
+def _sum_numbers(comm: Communicator, names: Sequence[str], numbers: Numbers, columns: int) -> Numbers:
+    """Return sums of numbers of parameters over ranks that hold slices of them, each of some parameters."""
+    if comm.size == 1:
+        return numbers
+    table = torch.zeros(len(names), columns, dtype=torch.float64)
+    for row, name in enumerate(names):
+        if name in numbers:
+            table[row] = torch.tensor(numbers[name], dtype=torch.float64)
+    comm.Allreduce(table.numpy())
+    return dict(zip(names, table.tolist(), strict=True))

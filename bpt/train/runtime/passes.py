@@ -65,11 +65,18 @@ class TrainingPasses:
         if self.has_observer and not observed:
             self._copy_inputs()
         executor = self.observing if observed else self.executor
+        if executor.operator is not self.operator:
+            self.complete_weights()
         self.operator = executor.operator
         early = None if debug else self._updater.early(self.operator, iteration)
         late = not (debug or observed) and self._updater.may_read_late(iteration, self.operator.device)
         update = partial(self._update, executor, iteration)
         return executor.train(iteration, update, debug, self._updater.scale.begin, early, late)
+
+    def complete_weights(self) -> None:
+        """Wait for the weights that other ranks have updated, because they will be read."""
+        for executor in (self.executor, self.observing):
+            executor.complete_weights()
 
     def check(self) -> None:
         """Raise the errors in data that the GPU has detected since the last call."""

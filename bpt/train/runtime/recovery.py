@@ -11,21 +11,25 @@ from __future__ import annotations
 import logging
 import pickle
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from bpt.graph.layer_graph import LayerGraph
-from bpt.graph.part import WHOLE, Part
+from bpt.engine.optim.weight_slices import Elements
+from bpt.graph.layer_graph import LayerGraph, Param
+from bpt.graph.layer_spec import count
+from bpt.graph.part import WHOLE, BlobSlice, Part
 from bpt.nn.net import Net
 from bpt.parallel.exchange import Exchange
 from bpt.system.comm.base import Buffer, Communicator
 from bpt.system.events.event import Activity
 from bpt.train.state.train_state import Blob, TrainState, blob_of
 
+T = TypeVar("T")
 LOG = logging.getLogger("bpt")
 _REPORTED = 3  # number of the copy whose cost is logged; the first ones also allocate memory
 _NUM_COPIES = 2  # copies of a rank, because another rank may be at most one copy ahead
@@ -39,11 +43,13 @@ class PartRecord:
         state: the state without the exchange's memory; a rank may have only positions of data layers.
         part: the rank's part of the net.
         frozen: blobs whose weights and moments another rank keeps.
+        elements: blobs of which the rank has only these elements of its part, as one row: those that it updates.
     """
 
     state: TrainState
     part: Part = WHOLE
     frozen: frozenset[Blob] = frozenset()
+    elements: Mapping[Blob, Elements] = field(default_factory=dict)
 
     def outlined(self) -> PartRecord:
         """Return the record without tensors."""
@@ -182,8 +188,11 @@ class RecoveryPoint:
         net, now = self.net, self.state()
         values = {id(net.value(param)): blob_of(net.graph, param) for param in net.local_params}
         frozen = frozenset(values[number] for number in self.exchange.frozen() & values.keys())
-        weights = {**now.weights, **border.weights}
-        return PartRecord(replace(border, weights=weights, moments=now.moments, tuned=now.tuned), net.part, frozen)
+        # The weights that other ranks have updated may still be on their way.
+        own = {blob: each for number, blob in values.items() if (each := self.exchange.slices.of_id(number))}
+        weights = {**now.weights, **border.weights, **{blob: each.value.detach() for blob, each in own.items()}}
+        state = replace(border, weights=weights, moments=now.moments, tuned=now.tuned)
+        return PartRecord(state, net.part, frozen, {blob: each.elements for blob, each in own.items()})
 
 
 def recovered(world: Communicator, graph: LayerGraph, records: Sequence[PartRecord]) -> TrainState | None:
@@ -279,28 +288,54 @@ def _providers(graph: LayerGraph, offers: Sequence[PartRecord]) -> list[int] | N
     chosen: dict[int, None] = {}
     for param in graph.learnable:
         blob = blob_of(graph, param)
-        able = [place for place, known in enumerate(offers) if known.part.holds(param) and blob not in known.frozen]
-        whole = [place for place in able if offers[place].part.slice_of(param) is None]
-        if whole:
-            chosen[next((place for place in whole if place in chosen), whole[0])] = None
-            continue
-        slices = {}
-        for place in able:
-            own = offers[place].part.slice_of(param)
-            assert own is not None
-            if place in chosen or (own.start, own.stop) not in slices:
-                slices[own.start, own.stop] = place, own.axis
-        end = 0
-        for (start, stop), (place, _) in sorted(slices.items()):
-            if start != end and stop > start:
+        by_part: dict[BlobSlice | None, list[int]] = {}
+        for place, known in enumerate(offers):
+            if known.part.holds(param) and blob not in known.frozen:
+                by_part.setdefault(known.part.slice_of(param), []).append(place)
+        covers = {own: _cover_of(places, own, param, blob, offers, chosen) for own, places in by_part.items()}
+        found = covers.get(None)
+        if found is None:
+            spans = {(own.start, own.stop): cover for own, cover in covers.items() if own is not None}
+            axis = next((own.axis for own in by_part if own is not None), None)
+            tiles = None if axis is None else _tiled(spans, param.shape[axis])
+            if tiles is None or any(tile is None for tile in tiles):
                 return None
-            end = max(end, stop)
-            chosen[place] = None
-        if not slices or end != param.shape[next(axis for _, axis in slices.values())]:
-            return None
+            found = [place for tile in tiles for place in tile or ()]
+        chosen.update(dict.fromkeys(found))
     if not chosen and offers:
         chosen[0] = None  # a net without parameters
     return list(chosen) or None
+
+
+def _cover_of(
+    places: Sequence[int],
+    own: BlobSlice | None,
+    param: Param,
+    blob: Blob,
+    offers: Sequence[PartRecord],
+    chosen: Container[int],
+) -> list[int] | None:
+    """Return those of the offers ``places`` that together have all elements of a slice of a blob, or ``None``."""
+    undivided = [place for place in places if blob not in offers[place].elements]
+    if undivided:
+        return [next((place for place in undivided if place in chosen), undivided[0])]
+    spans: dict[Elements, int] = {}
+    for place in places:
+        span = offers[place].elements[blob]
+        if place in chosen or span not in spans:
+            spans[span] = place
+    return _tiled(spans, count(own.shape(param.shape) if own else param.shape))
+
+
+def _tiled(spans: Mapping[tuple[int, int], T], end: int) -> list[T] | None:
+    """Return the values of spans, in order, that cover ``[0, end)`` without gaps; ``None`` if they do not."""
+    reached, found = 0, []
+    for (start, stop), value in sorted(spans.items(), key=lambda span: span[0]):
+        if start != reached and stop > start:
+            return None
+        reached = max(reached, stop)
+        found.append(value)
+    return found if spans and reached == end else None
 
 
 def _assembled(graph: LayerGraph, records: Sequence[PartRecord]) -> TrainState:
@@ -309,20 +344,26 @@ def _assembled(graph: LayerGraph, records: Sequence[PartRecord]) -> TrainState:
     moments: dict[Blob, tuple[Tensor, ...]] = {}
     for param in graph.learnable:
         blob = blob_of(graph, param)
+        parts: dict[BlobSlice | None, list[Tensor]] = {}
         for record in records:
-            part, state = record.part, record.state
-            if not part.holds(param) or blob in record.frozen:
+            own, state = record.part.slice_of(param), record.state
+            if not record.part.holds(param) or blob in record.frozen:
                 continue
-            own = part.slice_of(param)
-            if own is None:
-                weights[blob], moments[blob] = state.weights[blob], state.moments.get(blob, ())
-                break
-            if blob not in weights:
-                weights[blob] = state.weights[blob].new_empty(param.shape)
-                moments[blob] = tuple(value.new_empty(param.shape) for value in state.moments.get(blob, ()))
-            index = own.index(len(param.shape))
-            weights[blob][index] = state.weights[blob]
-            for whole, value in zip(moments[blob], state.moments.get(blob, ()), strict=True):
-                whole[index] = value
+            values = [state.weights[blob], *state.moments.get(blob, ())]
+            if (elements := record.elements.get(blob)) is None:
+                parts.setdefault(own, values)
+                continue
+            shape = own.shape(param.shape) if own else param.shape
+            room = parts.setdefault(own, [value.new_empty(shape) for value in values])
+            for target, value in zip(room, values, strict=True):
+                target.view(-1)[slice(*elements)] = value
+        whole = parts.get(None)
+        if whole is None:
+            whole = [value.new_empty(param.shape) for value in next(iter(parts.values()))]
+            for own, values in parts.items():
+                assert own is not None
+                for target, value in zip(whole, values, strict=True):
+                    target[own.index(len(param.shape))] = value
+        weights[blob], moments[blob] = whole[0], tuple(whole[1:])
     tuned = {name: value for name, value in records[0].state.tuned.items() if name != "chunks"}  # for the old ranks
     return replace(records[0].state, weights=weights, moments=moments, tuned=tuned, extras={})

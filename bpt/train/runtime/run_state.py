@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from bpt.base.errors import UserError
@@ -15,6 +15,7 @@ from bpt.train.runtime.parallel import Parallel
 from bpt.train.runtime.starting_point import positions_of, set_positions
 from bpt.train.runtime.updater import Updater
 from bpt.train.state.best import Best
+from bpt.train.state.exchange_memory import Extras
 from bpt.train.state.train_state import TrainState, blob_of
 
 
@@ -63,6 +64,8 @@ class RunState:
         seed: the seed of all random numbers.
         tuned: the settings that are found by measuring.
         checkpoint: knows the name of the run.
+        beside: what snapshots hold of others, such as a parameter server: name → name → tensor.
+        resumed: the same, of the state that the run continues from.
     """
 
     seed: int
@@ -73,6 +76,8 @@ class RunState:
     exchange: Exchange
     tuned: Sequence[Tunable]
     checkpoint: Checkpoint
+    beside: Extras = field(default_factory=dict)
+    resumed: Extras = field(default_factory=dict)
 
     def current(self) -> TrainState:
         """Return this rank's part of the state; it shares memory with the nets."""
@@ -83,7 +88,7 @@ class RunState:
             weights={blob_of(graph, param): net.value(param).detach() for param in held},
             moments={blob_of(graph, param): tuple(history[place :: len(held)]) for place, param in enumerate(held)},
             tuned={each.name: settled for each in self.tuned if (settled := each.state())},
-            extras={self._exchange_name: own} if (own := self.exchange.state()) else {},
+            extras={**self.beside, **({self._exchange_name: own} if (own := self.exchange.state()) else {})},
         )
 
     def without_tensors(self, iteration: int) -> TrainState:
@@ -121,6 +126,7 @@ class RunState:
         progress.best, progress.tested = state.best, state.tested
         self.checkpoint.go_on(state)
         progress.iteration = state.iteration
+        self.resumed = {name: of for name, of in state.extras.items() if name != self._exchange_name}
         self.exchange.load(state.extras.get(self._exchange_name, {}))
 
     def share_weights(self) -> None:
@@ -129,3 +135,4 @@ class RunState:
             return
         for net in self.nets.by_name.values():
             self.parallel.parameters.agree(net, everything=True)
+        self.exchange.slices.read()

@@ -18,6 +18,7 @@ from bpt.system.comm.base import Communicator
 from bpt.system.events.bus import EventBus
 from bpt.system.events.event import Activity
 from bpt.train.runtime.autotuner import Autotuner
+from bpt.train.runtime.averaged_weights import averaged
 from bpt.train.runtime.built_nets import RunNets
 from bpt.train.runtime.checkpoint import Checkpoint
 from bpt.train.runtime.cleanup import CleanupStack, Closeable
@@ -142,6 +143,8 @@ class Runtime(Closeable):
         if not observed:
             self.tuner.start()
         progress.last_loss = self.passes.train(progress.iteration, debug, observed)
+        if observed or not self.tuner.settled:
+            self.passes.complete_weights()
         if not observed:
             with self.events.during(Activity.BETWEEN):
                 self.tuner.end(progress.iteration + 1)
@@ -192,12 +195,14 @@ class Runtime(Closeable):
 
     def forward_only(self, debug: bool = False) -> float:
         """Run the training net forward with the current weights; return the loss of all ranks. A collective call."""
+        self.passes.complete_weights()
         return self.nets.train.outputs.total(self.passes.forward_only(self.iteration - 1, debug))
 
     @contextmanager
     def testing(self) -> Iterator[None]:
         """Make the nets of all ranks equal in the block, because a test is divided among them; a collective call."""
         self.read_losses()
+        self.passes.complete_weights()
         with self.exchange.whole():
             self.parallel.parameters.before_test(self.net, self.exchange)
             yield
@@ -211,14 +216,18 @@ class Runtime(Closeable):
     @contextmanager
     def averaged(self) -> Iterator[None]:
         """Replace the nets' weights by their average in the block; a collective call, inside of ``testing``."""
-        with self.updater.rule.averaged():
+        with averaged(self.updater.rule, self.exchange):
             self.parallel.parameters.before_test(self.net, self.exchange)
             yield
 
     # State
 
     def state(self) -> TrainState:
-        """Return this rank's part of the state; it shares memory with the nets."""
+        """Return this rank's part of the state; it shares memory with the nets.
+
+        Under ``update: SHARDED`` the moments are those of this rank's slices.
+        """
+        self.passes.complete_weights()
         return self.run_state.current()
 
     def records(self) -> list[PartRecord]:
@@ -234,6 +243,7 @@ class Runtime(Closeable):
         Raises:
             UserError: the state has another seed, which must be set when nets are made: give the state to ``bind``.
         """
+        self.passes.complete_weights()
         self.run_state.load(state)
         self.passes.executor.forget()
 
@@ -248,6 +258,7 @@ class Runtime(Closeable):
             DivergedError: weights are not finite, and ``on_nan`` is not GO_ON.
         """
         self.read_losses()
+        self.passes.complete_weights()
         self.checkpoint.settle(self.iteration)
         with self.exchange.whole():
             path = self.checkpoint.write(self.state(), name, self.has_average)
@@ -265,6 +276,7 @@ class Runtime(Closeable):
         if self.checkpoint.is_due_in_memory(self.iteration) and self.tuner.settled:
             with self.events.during(Activity.SNAPSHOT):
                 self.read_losses()
+                self.passes.complete_weights()
                 self.checkpoint.settle(self.iteration)
                 with self.exchange.whole():
                     self.checkpoint.write_in_memory(self.state())

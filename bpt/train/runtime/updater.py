@@ -61,6 +61,7 @@ class Updater:
     ) -> None:
         self._net = net
         self._parallel = parallel
+        self._exchange = exchange
         self._keeps_updates = plan.debug_info or plan.snapshot_diff
         self._stops_at_nan = plan.on_nan == pb.SolverParameter.STOP
         self._is_displayed = plan.displays
@@ -82,13 +83,17 @@ class Updater:
     def early(self, operator: Operator, iteration: int) -> UpdatePiece | None:
         """Return a callable that updates parameters before all gradients are complete; ``None`` if that is impossible.
 
-        It is impossible if all gradients are needed first: to sum them over ranks, to divide them by a loss scale, to
-        clip them, to observe them, or to time phases separately.
+        It is impossible if all gradients are needed first: to divide them by a loss scale, to clip them, to observe
+        them, to time phases separately, or to sum them over ranks, unless the exchange updates what it has summed.
         """
-        alone = self._parallel.is_alone and len(operator.segments) == 1
         scaled = self.scale.dynamic or self.scale.value != 1
-        watched = self.before_update or self._parallel.grid.world.events.listens
-        if not alone or scaled or watched or self.rates.follows_loss or not operator.compute.updates:
+        if scaled or self.before_update or self.rates.follows_loss:
+            return None
+        if self._parallel.is_alone:
+            watched = self._parallel.grid.world.events.listens
+            if len(operator.segments) > 1 or watched or not operator.compute.updates:
+                return None
+        elif self._parallel.param.update != pb.ParallelParameter.HOST:
             return None
         return self.rule.piecewise(self.rates(iteration), iteration)
 
@@ -132,7 +137,8 @@ class Updater:
         for before in self.before_update:
             before(float(loss))
         for each, members in found if finite else ():
-            self.rule.update(self.rates(each.iteration), each.iteration, members)
+            late = each.late if self._parallel.param.corrects_delays else None
+            self.rule.update(self.rates(each.iteration), each.iteration, members, late)
         self.rule.average(iteration + 1)
 
     def _parameters_of(self, layers: Set[int] | None) -> list[int]:
@@ -167,10 +173,12 @@ class Updater:
             value.copy_(state.weights[blob])
             value.grad = None
             moments = self.rule.history[place :: len(net.local_params)]
-            for own, moment in zip(moments, state.moments.get(blob, no_moments), strict=True):
-                own.copy_(moment)
+            own = self.rule.parameters[place]
+            for target, moment in zip(moments, state.moments.get(blob, no_moments), strict=True):
+                target.copy_(own.own(moment))
             if self.rule.averages and blob not in state.moments:
-                moments[-1].copy_(state.weights[blob])
+                moments[-1].copy_(own.own(state.weights[blob]))
+        self._exchange.slices.read()
         self.scale.load(state.loss_scale)
         self.rates.load(state.plateau)
         self.losses.load(state.losses)

@@ -6,7 +6,7 @@ besides its own part, unless the file's format needs the whole blob at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,8 @@ from torch import Tensor
 
 from bpt.base.errors import FileError, WriteError
 from bpt.config.precision import array_type
+from bpt.engine.optim.rules import UpdateRule
+from bpt.engine.optim.weight_slices import Elements
 from bpt.graph.layer_graph import LayerNode, Param
 from bpt.graph.layer_spec import Shape
 from bpt.graph.part import BlobSlice, Part, holders
@@ -189,6 +191,96 @@ def history_of(
     ]
 
 
+class SlicedBlob(Gathered):
+    """A moment that ranks divide: rank 0 gets a blob from the ranks that have its elements, as a whole.
+
+    Args:
+        shape: of the blob.
+        pieces: for each rank that sends some the slice of the blob that it holds, and its elements of that.
+    """
+
+    def __init__(
+        self,
+        comm: Communicator,
+        shape: Shape,
+        own: Tensor | None,
+        pieces: Mapping[int, tuple[BlobSlice | None, Elements]],
+        dtype: torch.dtype,
+    ) -> None:
+        self.shape = shape
+        self._comm = comm
+        self._own = own
+        self._dtype = array_type(dtype)
+        self._pieces_of = pieces
+        self._coming = self._exchange()
+
+    def _exchange(self) -> Iterator[tuple[Index, Floats]]:
+        room: dict[BlobSlice | None, Floats] = {}
+        for rank, (part, (start, stop)) in self._pieces_of.items():
+            if rank == self._comm.rank:
+                own = tensor_to_array(self._row()) if self._own is not None else np.empty(0, self._dtype)
+            if self._comm.rank == 0:
+                shape = part.shape(self.shape) if part else self.shape
+                row = room.setdefault(part, np.empty(shape, self._dtype)).reshape(-1)[start:stop]
+                if rank:
+                    for piece in _runs(row):
+                        self._comm.Recv(piece, rank)
+                else:
+                    row[...] = own
+            elif rank == self._comm.rank:
+                for piece in _runs(own):
+                    self._comm.Send(piece, 0)
+        if self._comm.rank == 0:
+            for part, values in room.items():
+                yield (part.index(len(self.shape)) if part else ()), values
+
+    def _row(self) -> Tensor:
+        assert self._own is not None
+        return self._own.detach().reshape(-1)
+
+
+def _runs(row: Floats) -> Iterator[Floats]:
+    return (row[start : start + PIECE] for start in range(0, row.size, PIECE))
+
+
+def sliced_history(net: Net, rule: UpdateRule, world: Communicator) -> list[Gathered]:
+    """Return the history of ``rule``, as ``history_of`` does, from all ranks of ``world``; a collective call."""
+    place = {param.index: number for number, param in enumerate(net.local_params)}
+    own: dict[int, tuple[BlobSlice | None, Elements]] = {}
+    for param, held in zip(net.local_params, rule.parameters, strict=True):
+        own[param.index] = net.part.slice_of(param), held.elements or (0, held.value.numel())
+    everybody: list[dict[int, tuple[BlobSlice | None, Elements]]] = world.allgather(own)
+    pieces = {param.index: _tiles(param.index, everybody) for param in net.graph.learnable}
+    return [
+        SlicedBlob(
+            world,
+            param.shape,
+            rule.history[moment * len(place) + place[param.index]] if param.index in place else None,
+            pieces[param.index],
+            net.context.precision.master,
+        )
+        for moment in range(rule.tensors_per_parameter)
+        for param in net.graph.learnable
+    ]
+
+
+def _tiles(
+    index: int, everybody: Sequence[Mapping[int, tuple[BlobSlice | None, Elements]]]
+) -> dict[int, tuple[BlobSlice | None, Elements]]:
+    """Return the ranks that together have the parameter ``index`` once, with what they have of it."""
+    first: dict[tuple[BlobSlice | None, Elements], int] = {}
+    for rank, own in enumerate(everybody):
+        if index in own and own[index][1][1] > own[index][1][0]:
+            first.setdefault(own[index], rank)
+    return {rank: piece for piece, rank in first.items()}
+
+
+def drain(blobs: Iterable[Gathered]) -> None:
+    """Receive or send the remaining pieces of all blobs, and drop them."""
+    for each in blobs:
+        each.drain()
+
+
 def write_together(comm: Communicator, blobs: Iterable[Gathered], write: Callable[[], None]) -> None:
     """Let rank 0 ``write``, which consumes ``blobs`` in their order, while the others send. A collective call.
 
@@ -201,8 +293,7 @@ def write_together(comm: Communicator, blobs: Iterable[Gathered], write: Callabl
             write()
         except (FileError, WriteError) as error:
             failure = error
-    for blob in blobs:
-        blob.drain()
+    drain(blobs)
     failure = comm.bcast(failure)
     if failure is not None:
         raise failure

@@ -43,12 +43,6 @@ def exchange_state_of(extras: Extras, world: Communicator, dtype: torch.dtype) -
     ]
 
 
-def drain(memory: Sequence[Remembered]) -> None:
-    """Receive or send the remaining pieces of all tensors, and drop them."""
-    for each in memory:
-        each.values.drain()
-
-
 def keep_rank(state: pb.SolverState, stored: Sequence[StoredBlob], rank: int | None) -> None:
     """Keep one rank's memory in ``state``, with its values, and drop that of the others.
 

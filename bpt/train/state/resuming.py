@@ -55,8 +55,8 @@ def restore(path: str, net: Net, rule: UpdateRule, rank: int | None = None) -> p
         copy_blobs(copies)
         if averages_begin:
             LOG.info("%s has no average of the weights: it begins with the weights themselves", path)
-            for average, parameter in zip(rule.averages, rule.parameters, strict=True):
-                average.copy_(parameter.value.detach())
+            for average, parameter, param in zip(rule.averages, rule.parameters, net.local_params, strict=True):
+                average.copy_(parameter.own(net.value(param).detach()))
     return state
 
 
@@ -212,9 +212,10 @@ def _match_history(history: list[StoredBlob], net: Net, rule: UpdateRule, path: 
                 "another net",
             )
     held = [(blob, param) for blob, param in zip(history, params, strict=True) if net.holds(param)]
+    moments = len(held) // len(rule.parameters) if rule.parameters else 0
     return [
-        Copy(target, blob, param.shape, net.part.slice_of(param))
-        for target, (blob, param) in zip(rule.history[: len(held)], held, strict=True)
+        Copy(target, blob, param.shape, net.part.slice_of(param), own.elements)
+        for target, (blob, param), own in zip(rule.history[: len(held)], held, rule.parameters * moments, strict=True)
     ]
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from bpt.base.errors import FileError
 from bpt.config.proto.binary_files import FileKind, sniff
 from bpt.config.proto.sources import resolve_path
+from bpt.engine.optim.weight_slices import Elements
 from bpt.graph.layer_graph import LayerNode
 from bpt.graph.layer_spec import Shape
 from bpt.graph.part import BlobSlice, Part
@@ -146,12 +147,16 @@ def check_weights(files: Iterable[str]) -> None:
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy to make: a stored blob with the shape ``shape``, or its slice ``part``, to ``target``."""
+    """A copy to make: a stored blob with the shape ``shape``, or its slice ``part``, to ``target``.
+
+    ``elements`` are those of the values that ``target`` has as one row; ``None``: it has all.
+    """
 
     target: Tensor
     blob: StoredBlob
     shape: Shape
     part: BlobSlice | None
+    elements: Elements | None = None
 
 
 def match_layers(net: Net, stored: StoredLayers, path: str, ignored: int = logging.INFO) -> list[Copy]:
@@ -199,4 +204,5 @@ def _match_blobs(net: Net, node: LayerNode, blobs: dict[int, StoredBlob], path: 
 def copy_blobs(copies: Iterable[Copy]) -> None:
     """Make the copies."""
     for copy in copies:
-        copy.target.copy_(torch.from_numpy(copy.blob.read(copy.shape, copy.part)))
+        values = torch.from_numpy(copy.blob.read(copy.shape, copy.part))
+        copy.target.copy_(values if copy.elements is None else values.reshape(-1)[slice(*copy.elements)])

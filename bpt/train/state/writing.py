@@ -22,7 +22,7 @@ from bpt.system.comm.base import Communicator
 from bpt.system.comm.serial import SerialCommunicator
 from bpt.train.state import caffe_binary as binary
 from bpt.train.state import hdf5, hdf5_names, integrity
-from bpt.train.state.blob_gathering import blobs_of, history_of, layers_of, write_together
+from bpt.train.state.blob_gathering import Gathered, blobs_of, history_of, layers_of, write_together
 from bpt.train.state.exchange_memory import Remembered
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ def write(
     parts: Sequence[Part] | None = None,
     name: str = "",
     memory: Sequence[Remembered] = (),
+    history: Sequence[Gathered] = (),
 ) -> str:
     """Write a snapshot after ``state.iter`` iterations, weights and state as one commit; return the state's path.
 
@@ -81,6 +82,7 @@ def write(
         parts: the part of the net on each rank of ``comm``.
         name: the name after ``snapshot_prefix`` (see ``name_after``).
         memory: the memory of exchanges, even of ranks that are not in ``comm``.
+        history: that of the rule if ranks divide it, even of ranks that are not in ``comm``.
 
     Raises:
         WriteError: a file could not be written; the previous file is intact. All ranks raise it.
@@ -90,7 +92,7 @@ def write(
     in_hdf5 = plan.snapshot_format == pb.SolverParameter.HDF5
     words = "HDF5" if in_hdf5 else "binary proto"
     model, path = (_path(plan, name or name_after(state.iter), kind) for kind in ("caffemodel", "solverstate"))
-    history = history_of(net, rule.history, rule.tensors_per_parameter, comm, parts)
+    history = history or history_of(net, rule.history, rule.tensors_per_parameter, comm, parts)
     layers = layers_of(net, rule.updates if plan.snapshot_diff else None, comm, parts)
     of_format = hdf5 if in_hdf5 else binary
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from bpt.base.log import columns
 from bpt.perf.simulate.simulation import Strategy
 from bpt.train.outer.report import draw_lines
-from scripts.benches.bptcnn.jobs import RIVAL, Jobs, Left
 from scripts.benches.bptcnn.results import passes_to
+from scripts.benches.harness.outer_jobs import RIVAL, Jobs, Left
 
 BPT_CNN = Strategy("AGWU", "IDPA")
 LEVEL = 0.75  # as in the paper

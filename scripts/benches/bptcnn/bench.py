@@ -54,11 +54,11 @@ from bpt.perf.simulate.simulation import PAPER_STRATEGIES, Strategy
 from bpt.train.outer.report import compare
 from bpt.train.outer.report.style import check_matplotlib
 from scripts.benches.bptcnn import axes, results, simulation
-from scripts.benches.bptcnn.data import accuracy
-from scripts.benches.bptcnn.jobs import ALONE, NETS, RIVAL, Jobs, Left, Work
 from scripts.benches.bptcnn.results import Run, Runs
 from scripts.benches.harness.arguments import add_nets, add_output, at_least, explain
+from scripts.benches.harness.digits import accuracy
 from scripts.benches.harness.launch import ROOT, JobError
+from scripts.benches.harness.outer_jobs import ALONE, NETS, RIVAL, Jobs, Left, Work
 from scripts.benches.harness.tables import write_rows
 from scripts.benches.harness.testbed import add_hosts, call, end_by_signals, on_testbed
 from scripts.testbeds.hosts import parse_hosts

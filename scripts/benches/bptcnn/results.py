@@ -9,7 +9,7 @@ from statistics import fmean
 
 from bpt.base.log import columns
 from bpt.train.outer.report import NodeRow, RunRecord
-from scripts.benches.bptcnn.jobs import ALONE, RIVAL
+from scripts.benches.harness.outer_jobs import ALONE, RIVAL
 
 BEST = "AGWU+IDPA"  # which should be
 BALANCED, WAITS, POINTS = 0.95, 0.02, 0.5  # goals: balance index, part of the run, points of accuracy

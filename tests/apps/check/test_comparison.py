@@ -371,13 +371,7 @@ TASKS = "inner_param { engine: TASK_DAG num_threads: 2 }"
 
 @pytest.mark.parametrize(
     ("ranks", "stages", "more"),
-    [
-        (2, 2, ""),
-        (4, 2, "num_shards: 2"),
-        (4, 2, "exchange: RING"),
-        (3, 3, TASKS),
-        (4, 2, f"num_shards: 2 {TASKS}"),
-    ],
+    [(2, 2, ""), (4, 2, "num_shards: 2"), (4, 2, "exchange: RING"), (3, 3, TASKS), (4, 2, f"num_shards: 2 {TASKS}")],
 )
 def test_delayed_gradients_are_compared_with_one_process_that_applies_them_as_late(
     ranks: int, stages: int, more: str, tmp_path: Path, caplog: pytest.LogCaptureFixture

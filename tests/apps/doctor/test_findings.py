@@ -30,10 +30,7 @@ def test_the_last_line() -> None:
     assert summary([SECTION, bad]) == "2 problems, 1 warning: a run would not work; see PROBLEM above"
 
 
-@pytest.mark.parametrize(
-    ("numbers", "text"),
-    [([], ""), ([3], "3"), ([0, 1], "0-1"), ([0, 2, 3, 4, 7], "0, 2-4, 7")],
-)
+@pytest.mark.parametrize(("numbers", "text"), [([], ""), ([3], "3"), ([0, 1], "0-1"), ([0, 2, 3, 4, 7], "0, 2-4, 7")])
 def test_spans(numbers: list[int], text: str) -> None:
     assert spans(numbers) == text
 

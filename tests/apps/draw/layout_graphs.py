@@ -6,9 +6,7 @@ from itertools import pairwise
 
 from hypothesis import strategies as st
 
-from bpt.apps.draw.net_layout import (
-    LayoutLink,
-)
+from bpt.apps.draw.net_layout import LayoutLink
 
 
 def chain(*boxes: int) -> list[LayoutLink]:

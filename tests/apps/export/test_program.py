@@ -31,7 +31,7 @@ from tests.support.pycaffe_texts import inner_product, inputs, layer, write
 
 FILES = {str(path.relative_to(PROTOTXT).with_suffix("")): path for path in sorted(PROTOTXT.rglob("deploy*.prototxt"))}
 EXPORTED = [  # at once, not by the slow tests only
-    *("bpt_cnn/case1", "cifar10_full_sigmoid_bn", "fcn_shapes", "lenet", "lrcn_moves", "mnist_siamese", "resnet20"),
+    *("bpt_cnn/case1", "cifar10_full_sigmoid_bn", "fcn_shapes", "lenet", "lrcn_moves", "mnist_siamese", "resnet20")
 ]
 AS_ONNX = ["cifar10_full_sigmoid_bn", "fcn_shapes"]
 COMPILED = ["cifar10_full_sigmoid_bn", "lrcn_moves"]

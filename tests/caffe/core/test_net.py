@@ -97,10 +97,7 @@ class TestNames:
                 lambda n: n.blobs["ip1"].reshape(2, 5),
                 'blob "ip1" is not an input of the net (data, label): its shape follows from them',
             ),
-            (
-                lambda n: n.params["ip1"][0].reshape(2, 5),
-                "the shape of a parameter follows from the network's text",
-            ),
+            (lambda n: n.params["ip1"][0].reshape(2, 5), "the shape of a parameter follows from the network's text"),
         ],
     )
     def test_mistakes_are_told(self, net: bpt.Net, act: object, message: str) -> None:

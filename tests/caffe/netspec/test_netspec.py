@@ -37,11 +37,7 @@ class TestNames:
         n.relu = L.ReLU(n.ip, in_place=True)
         n.drop = L.Dropout(n.relu, in_place=True)
         n.out = L.Softmax(n.drop)
-        assert names(n.to_proto())[2:] == [
-            ("relu", ["ip"], ["ip"]),
-            ("drop", ["ip"], ["ip"]),
-            ("out", ["ip"], ["out"]),
-        ]
+        assert names(n.to_proto())[2:] == [("relu", ["ip"], ["ip"]), ("drop", ["ip"], ["ip"]), ("out", ["ip"], ["out"])]
 
     def test_blobs_without_a_name_are_numbered_by_type(self) -> None:
         n = NetSpec()
@@ -202,10 +198,7 @@ class TestMistakes:
             ),
             (lambda: P.Pooling.MAXX, 'P.Pooling has no value "MAXX"; did you mean "MAX"?'),
             (lambda: P.Poolin, 'no message of the schema called "Poolin" has enum values; did you mean "Pooling"?'),
-            (
-                lambda: L.ReLU(L.Slice(L.Input(), ntop=2)),
-                "ReLU input 0 is not a Top (type is <class 'tuple'>)",
-            ),
+            (lambda: L.ReLU(L.Slice(L.Input(), ntop=2)), "ReLU input 0 is not a Top (type is <class 'tuple'>)"),
             (lambda: L.ReLU("data"), "ReLU input 0 is not a Top (type is <class 'str'>)"),
             (lambda: L.ReLU(in_place=True), "L.ReLU: in_place needs a bottom to work in"),
             (

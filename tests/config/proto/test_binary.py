@@ -39,8 +39,7 @@ def test_outline() -> None:
 
 
 @pytest.mark.parametrize(
-    "data",
-    [b"\x08", b"\x08\x80", b"\x0a\x05abc", b"\x0b", b"\x0f", b"\x00\x01", b"\x0d\x00", b"\x08" + b"\xff" * 11],
+    "data", [b"\x08", b"\x08\x80", b"\x0a\x05abc", b"\x0b", b"\x0f", b"\x00\x01", b"\x0d\x00", b"\x08" + b"\xff" * 11]
 )
 def test_malformed(data: bytes) -> None:
     with pytest.raises(MalformedError):

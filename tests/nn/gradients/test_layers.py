@@ -12,16 +12,7 @@ from hypothesis import strategies as some
 
 from bpt.base.errors import LayerError
 from bpt.nn.layers import LAYERS
-from tests.support.gradients import (  # noqa: F401  (they enter their cases)
-    blobs,
-    forks_losses,
-    losses,
-    neurons,
-    products,
-    recurrent,
-    regions,
-    windows,
-)
+from tests.support.gradients import blobs, forks_losses, losses, neurons, products, recurrent, regions, windows  # noqa: F401  (they enter their cases)
 from tests.support.gradients.cases import CASES, Case
 from tests.support.gradients.checks import check_case
 from tests.support.gradients.without import CASES_WITHOUT, WHY

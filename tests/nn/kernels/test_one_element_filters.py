@@ -123,12 +123,7 @@ def test_unknown_processor(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("shape", "settings"),
-    [
-        (SHAPE, ""),
-        ((2, 64, 80, 80), "group: 2"),
-        (SHAPE, "pad: 1 bias_term: false"),
-        ((2, 32, 8, 20, 40), ""),
-    ],
+    [(SHAPE, ""), ((2, 64, 80, 80), "group: 2"), (SHAPE, "pad: 1 bias_term: false"), ((2, 32, 8, 20, 40), "")],
     ids=["2-D", "groups", "pad", "3-D"],
 )
 def test_top_and_gradients(shape: tuple[int, ...], settings: str) -> None:

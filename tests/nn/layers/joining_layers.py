@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.nn.layers import Layer
-from tests.support.one_layer import one_layer
+from tests.support.one_layer import one_layer, randomise
 from tests.support.paths import GOLDEN
 
 SHAPE = (6, 4, 3, 2)
@@ -19,21 +20,25 @@ INFOGAIN = f'type: "InfogainLoss" infogain_loss_param {{ source: "{GOLDEN / "lay
 
 @dataclass(frozen=True)
 class Case:
-    """A layer's text, how many blobs of SHAPE it reads before labels (if ``labels``), and its tops."""
+    """A layer's text, how many blobs of ``shape`` it reads before labels (if ``labels``), and its tops."""
 
     body: str
     blobs: int = 1
     labels: bool = False
     tops: int = 1
+    shape: tuple[int, ...] = SHAPE
 
-    def layer(self, samples: int = SHAPE[0]) -> Layer:
-        shapes = [(samples, *SHAPE[1:])] * self.blobs + [(samples, *SHAPE[2:])] * self.labels
-        return one_layer(self.body, *shapes, tops=self.tops)
+    def layer(self, samples: int | None = None, phase: int = pb.TRAIN) -> Layer:
+        """The layer for batches of ``samples``; its parameters are numbers in [0.5, 1.5)."""
+        samples = self.shape[0] if samples is None else samples
+        shapes = [(samples, *self.shape[1:])] * self.blobs + [(samples, *self.shape[2:])] * self.labels
+        return randomise(one_layer(self.body, *shapes, tops=self.tops, phase=phase))
 
-    def bottoms(self, samples: int = SHAPE[0]) -> tuple[Tensor, ...]:
+    def bottoms(self, samples: int | None = None) -> tuple[Tensor, ...]:
+        samples = self.shape[0] if samples is None else samples
         generator = torch.Generator().manual_seed(samples)
-        blobs = tuple(torch.rand(samples, *SHAPE[1:], generator=generator) for _ in range(self.blobs))
-        labels = torch.randint(0, SHAPE[1], (samples, *SHAPE[2:]), generator=generator).float()
+        blobs = tuple(torch.rand(samples, *self.shape[1:], generator=generator) for _ in range(self.blobs))
+        labels = torch.randint(0, self.shape[1], (samples, *self.shape[2:]), generator=generator).float()
         return (*blobs, labels) if self.labels else blobs
 
 

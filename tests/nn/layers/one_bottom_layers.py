@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-
-from bpt.nn.layers import Layer
-from tests.support.one_layer import tops_of
+from tests.nn.layers.joining_layers import Case
 
 LAYERS = {
     "convolution": 'type: "Convolution" convolution_param { num_output: 6 kernel_size: 3 group: 2 pad: 1 }',
@@ -60,11 +56,4 @@ LAYERS = {
     "upsample": 'type: "Upsample" upsample_param { scale: 2 }',
     "python": 'type: "Python" python_param { module: "tests.support.own_layers" layer: "Gate" }',
 }
-
-
-def run(layer: Layer, x: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """The top, and the gradients of its sum with weights from 0 to 1 by the bottom and the parameters."""
-    leaves = [x.requires_grad_(), *(blob for blob in layer.blobs if blob.requires_grad)]
-    (top,) = tops_of(layer, x)
-    weights = torch.linspace(0, 1, top.numel()).reshape(top.shape)
-    return top.detach(), list(torch.autograd.grad((top * weights).sum(), leaves))
+CASES = {name: Case(body, shape=(3, 4, 7, 6)) for name, body in LAYERS.items()}

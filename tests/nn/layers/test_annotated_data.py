@@ -86,12 +86,7 @@ def merged(parts: list[list[torch.Tensor]], rows: list[list[int]]) -> tuple[torc
 
 @pytest.mark.parametrize("counts", [(2, 0, 3), (4, 1)])
 @pytest.mark.parametrize("more", ["", AUGMENTED])
-def test_ranks_together_have_the_batch_of_one(
-    make: Make,
-    source: str,
-    more: str,
-    counts: tuple[int, ...],
-) -> None:
+def test_ranks_together_have_the_batch_of_one(make: Make, source: str, more: str, counts: tuple[int, ...]) -> None:
     whole = make(text(source, more, data="shuffle: true"))
     ranks = [make(text(source, more, data="shuffle: true"), share, len(counts)) for share in shares_of(counts)]
     for batch in range(5):  # two and a half epochs: shares are turned

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from tests.nn.layers.refusals import check_refusal
-from tests.support.one_layer import flops_of, one_layer, shapes_of
+from tests.support.one_layer import one_layer, shapes_of
 
 Shape = tuple[int, ...]
 
@@ -60,10 +60,6 @@ def test_shapes(settings: str, bottom: Shape, top: Shape) -> None:
     x = torch.rand(bottom, dtype=torch.float64, requires_grad=True)
     found = one_layer(argmax(settings), bottom)(x)
     assert (found.shape, found.dtype, found.requires_grad) == (top, torch.float64, False)
-
-
-def test_flops() -> None:
-    assert flops_of(argmax(), (2, 3, 4)) == 24
 
 
 @pytest.mark.parametrize(

@@ -4,21 +4,11 @@ import pytest
 import torch
 
 from bpt.config.proto import bpt_pb2 as pb
-from tests.support.gradient_checker import check_gradients
-from tests.support.one_layer import error_of, flops_of, gradient_of, one_layer, one_layer_graph, randomise
+from tests.support.one_layer import flops_of, gradient_of, one_layer, one_layer_graph, randomise
 
 
 def bn(settings: str = "") -> str:
     return f'type: "BatchNorm" batch_norm_param {{ {settings} }}'
-
-
-@pytest.mark.parametrize("shape", [(5,), (4, 3), (2, 3, 4), (3, 2, 2, 2), (2, 2, 2, 1, 3)])
-@pytest.mark.parametrize(
-    ("settings", "phase"),
-    [("", pb.TRAIN), ("eps: 0.1", pb.TRAIN), ("use_global_stats: true", pb.TRAIN), ("", pb.TEST)],
-)
-def test_gradients(shape: tuple[int, ...], settings: str, phase: int) -> None:
-    check_gradients(bn(settings), shape, phase=phase)
 
 
 def test_statistics_are_not_learnable() -> None:
@@ -79,10 +69,3 @@ def test_which_statistics(settings: str, phase: int, stored: bool) -> None:
     assert layer.blobs[2].item() == (0 if stored else 1)
     # subtract and divide; and a sum for the mean, a square and a sum for the variance
     assert flops_of(bn(settings), (4, 3), phase=phase) == 12 * (2 if stored else 5)
-
-
-def test_errors() -> None:
-    assert error_of(bn(), ()) == "needs a bottom of at least 1 axis, not a scalar"
-    assert error_of(bn() + " param { lr_mult: 0 } param { lr_mult: 2 }", (2, 3)) == (
-        "param 1 has lr_mult 2, but the statistics of a BatchNorm are not trained; write lr_mult: 0 or leave param out"
-    )

@@ -7,8 +7,8 @@ import torch
 
 from bpt.nn.net import Net
 from tests.support.golden_cases import graph_of
-from tests.support.gradient_checker import check_gradients, spaced
-from tests.support.one_layer import error_of, flops_of, gradient_of, one_layer
+from tests.support.gradient_checker import spaced
+from tests.support.one_layer import gradient_of, one_layer
 
 
 def body(settings: str = "") -> str:
@@ -39,17 +39,9 @@ def test_cuts(settings: str, size: tuple[int, ...], cut: tuple[slice, ...]) -> N
     assert torch.equal(diff, wanted)
 
 
-def test_gradients() -> None:
-    check_gradients(body("axis: 1 offset: 1"), (2, 3, 4, 3), (1, 2, 3, 1), constant=(1,))
-
-
 def test_other_numbers_of_axes() -> None:
     x = torch.arange(6.0).reshape(1, 6)
     assert one_layer(body("axis: 1 offset: 3"), (1, 6), (5, 2))(x, torch.zeros(5, 2)).tolist() == [[3, 4]]
-
-
-def test_flops() -> None:
-    assert flops_of(body(), (2, 3, 4, 4), (2, 3, 2, 2)) == 0
 
 
 def test_mixes_samples() -> None:
@@ -63,34 +55,6 @@ def test_mixes_samples() -> None:
         assert layer.mixes_samples(layer.spec, [(4, 3, 2), size]) == reason
 
 
-@pytest.mark.parametrize(
-    ("settings", "size", "message"),
-    [
-        (
-            "",
-            (2, 3, 5, 5),
-            'offset 0 and size 5 reach beyond axis 2: "x0" (2, 3, 4, 5) and "x1" (2, 3, 5, 5); "x1" must not be larger '
-            'than "x0" from axis 2 on (see axis, or swap them)',
-        ),
-        (
-            "offset: 3",
-            (2, 3, 1, 3),
-            'offset 3 and size 3 reach beyond axis 3: "x0" (2, 3, 4, 5) and "x1" (2, 3, 1, 3); offset can be 2 at most '
-            "there",
-        ),
-        (
-            "offset: 1 offset: 1 offset: 1",
-            (2, 3, 1, 1),
-            "offset must be given once, or once an axis from axis 2 on (2 in shape (2, 3, 4, 5)), not 3 times",
-        ),
-        ("axis: 4", (2, 3, 1, 1), 'axis 4 is outside [-4, 4), the axes of bottom "x0" (2, 3, 4, 5)'),
-        ("", (2, 3, 4), 'needs bottoms with equally many axes: "x0" (2, 3, 4, 5) and "x1" (2, 3, 4)'),
-    ],
-)
-def test_errors(settings: str, size: tuple[int, ...], message: str) -> None:
-    assert error_of(body(settings), (2, 3, 4, 5), size) == message
-
-
 def test_the_reference_may_be_learnt_too() -> None:
     # FCN-16s crops one score map to the size of another one, which goes on from there.
     net = Net(
@@ -101,7 +65,7 @@ def test_the_reference_may_be_learnt_too() -> None:
         layer { name: "narrow" type: "Convolution" bottom: "data" top: "narrow"
                 convolution_param { num_output: 1 kernel_size: 1 weight_filler { value: 3 } } }
         layer { name: "crop" type: "Crop" bottom: "wide" bottom: "narrow" top: "cut" crop_param { offset: 2 } }
-        layer { name: "sum" type: "Eltwise" bottom: "cut" bottom: "narrow" top: "sum" loss_weight: 1 }"""),
+        layer { name: "sum" type: "Eltwise" bottom: "cut" bottom: "narrow" top: "sum" loss_weight: 1 }""")
     )
     data = torch.arange(9.0).reshape(1, 1, 3, 3)
     top = net(data)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 import torch
 
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.dialects import read_net
-from tests.support.gradient_checker import check_gradients
-from tests.support.one_layer import error_of, one_layer
+from tests.support.one_layer import one_layer
 
 
 def body(*sizes: int) -> str:
@@ -24,18 +22,6 @@ def test_by_hand() -> None:
     assert top.flatten().tolist() == [7, 12, 27, 32]
     top.sum().backward()
     assert x.grad is not None and x.grad.flatten().nonzero().flatten().tolist() == [7, 12, 27, 32]
-
-
-def test_gradients() -> None:
-    check_gradients(body(0, 1, 1), (2, 3, 4))
-
-
-@pytest.mark.parametrize(
-    ("sizes", "message"),
-    [((1, 1), "give a crop_size for each axis, 3, not 2"), ((0, 1, 2), "crop_size 2 on both sides leaves nothing")],
-)
-def test_mistakes(sizes: tuple[int, ...], message: str) -> None:
-    assert message in error_of(body(*sizes), (2, 3, 4))
 
 
 def test_waifu2xs_binary_number(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 
-from tests.support.gradient_checker import check_gradients
 from tests.support.one_layer import error_of, one_layer, randomise
 
 SETTINGS = "num_output: 3 group: 3 kernel_size: 3 stride: 2 pad: 1"
@@ -27,10 +26,6 @@ def test_by_hand() -> None:
         layer.blobs[0].copy_(torch.tensor([[[[1.0, 0], [0, 1]]], [[[0.0, 1], [1, 0]]]]))
     top = layer(torch.arange(8.0).reshape(1, 2, 2, 2))
     assert top.flatten().tolist() == [0 + 3, 5 + 6]
-
-
-def test_gradients() -> None:
-    check_gradients(body("DepthwiseConvolution"), (2, 3, 4, 5))
 
 
 def test_another_fork_has_a_group_for_each_channel() -> None:

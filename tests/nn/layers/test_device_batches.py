@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from bpt.data import device_batches
 from bpt.data.device_batches import DeviceBatches
+from bpt.graph.share import Share
 from tests.support.data_readers import Make, data
 from tests.support.fake_cuda import FakeCuda, pretended_cuda
 
@@ -71,6 +73,34 @@ def test_an_error_of_the_copy_is_that_of_the_batch(cuda: FakeCuda, monkeypatch: 
     batches = DeviceBatches(lambda position: (ROW,), CUDA)
     with pytest.raises(RuntimeError, match="out of memory"):
         batches(0).take()
+
+
+def test_what_is_copied_is_in_pinned_memory(reader: Make, images: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From other memory the copy would stop the host until all kernels before it have ended."""
+    pinned: list[Tensor] = []
+    copied: list[bool] = []
+    real = torch.empty
+
+    def empty(*shape: Any, pin_memory: bool = False, **options: Any) -> Tensor:
+        made = real(*shape, **options)
+        pinned.extend([made] * pin_memory)
+        return made
+
+    def to_device(top: Tensor, device: torch.device) -> Tensor:
+        copied.append(any(top is each for each in pinned))
+        return top
+
+    with pretended_cuda():
+        monkeypatch.setattr(torch, "empty", empty)
+        monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+        monkeypatch.setattr(device_batches, "to_device", to_device)
+        read = reader(data(images, "shuffle: true"), Share(start=3, count=2, total=4))
+        read.layer.prefetch_to(CUDA)
+        for _ in range(3):
+            read.next()
+        read.net.close()
+    assert len(copied) >= 6
+    assert all(copied)
 
 
 def test_a_data_layer_gives_the_batches_that_it_gives_on_a_cpu(reader: Make, images: str, cuda: FakeCuda) -> None:

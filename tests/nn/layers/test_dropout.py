@@ -9,16 +9,11 @@ import torch
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.nn.pass_context import CurrentPass, PassContext
 from tests.support.golden_cases import assert_close, recorded
-from tests.support.gradient_checker import check_gradients
 from tests.support.one_layer import error_of, gradient_of, one_layer
 
 
 def dropout(ratio: float) -> str:
     return f'type: "Dropout" dropout_param {{ dropout_ratio: {ratio} }}'
-
-
-def test_gradients() -> None:
-    check_gradients(dropout(0.3), (3, 4, 5))
 
 
 def test_caffes_recording_of_a_random_mask() -> None:
@@ -89,4 +84,3 @@ def test_scale_train_false(phase: int) -> None:
         assert torch.equal(gradient_of(x), top / 8)
     in_place = layer.overwrite(0, x.detach().clone())
     assert torch.equal(in_place, top)
-    check_gradients(SCALES_TESTS, (3, 4, 5))

@@ -4,22 +4,7 @@ import pytest
 import torch
 
 from tests.nn.layers.refusals import check_refusal
-from tests.support.gradient_checker import check_gradients, spaced
 from tests.support.one_layer import one_layer
-
-SETTINGS = ["", "base: 2", "base: 10 scale: 0.5 shift: 0.3", "scale: 3", "shift: 4", "base: 0.5 scale: 0.1 shift: 2"]
-
-
-@pytest.mark.parametrize("settings", [*SETTINGS, "scale: -2", "scale: 0", "base: 1"])
-@pytest.mark.parametrize("shape", [(), (5,), (2, 3, 1, 2)])
-def test_gradients_of_exp(settings: str, shape: tuple[int, ...]) -> None:
-    check_gradients(f'type: "Exp" exp_param {{ {settings} }}', shape)
-
-
-@pytest.mark.parametrize("settings", SETTINGS)
-@pytest.mark.parametrize("shape", [(), (5,), (2, 3, 1, 2)])
-def test_gradients_of_log(settings: str, shape: tuple[int, ...]) -> None:
-    check_gradients(f'type: "Log" log_param {{ {settings} }}', spaced(shape) + 2.5)
 
 
 def test_exp_by_hand() -> None:

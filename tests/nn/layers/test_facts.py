@@ -15,16 +15,7 @@ from bpt.graph.share import Share
 from bpt.nn.layers import LAYERS, Layer
 from bpt.nn.layers.layer_text import settings_of
 from bpt.nn.pass_context import PassContext
-from tests.support.gradients import (  # noqa: F401  (they enter their cases)
-    blobs,
-    forks_losses,
-    losses,
-    neurons,
-    products,
-    recurrent,
-    regions,
-    windows,
-)
+from tests.support.gradients import blobs, forks_losses, losses, neurons, products, recurrent, regions, windows  # noqa: F401  (they enter their cases)
 from tests.support.gradients.cases import CASES, Case, body
 from tests.support.gradients.without import BLOB, CASES_WITHOUT
 from tests.support.one_layer import tops_of
@@ -269,11 +260,6 @@ def test_every_field_of_the_schema_that_says_where_a_file_lies_is_some_layers() 
     old = {f"{field}.mean_file" for field in with_old}
     old |= {"video_data_param.video_file"}  # of another fork's, refused
     # Of types that are not there yet.
-    absent = (
-        "annotated_data_param",
-        "dense_image_data_param",
-        "detection_evaluate_param",
-        "detection_output_param",
-    )
+    absent = ("annotated_data_param", "dense_image_data_param", "detection_evaluate_param", "detection_output_param")
     assert found - named == old | {place for place in found - named if place.startswith(absent)}
     assert named <= found  # the others have no effect in today's format

@@ -11,7 +11,6 @@ import torch
 import bpt
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.blobs import array_to_raw_blob
-from tests.support.gradient_checker import check_gradients
 from tests.support.one_layer import error_of, one_layer, one_layer_graph, randomise
 
 NVIDIA = "scale_bias: true"
@@ -38,12 +37,6 @@ def test_is_a_batch_norm_and_a_scale(settings: str, phase: int) -> None:
         each.train(phase == pb.TRAIN)
     x = torch.rand(shape)
     torch.testing.assert_close(layer(x), scale(plain(x)))
-
-
-@pytest.mark.parametrize("shape", [(5,), (4, 3), (3, 2, 2, 2)])
-@pytest.mark.parametrize("phase", [pb.TRAIN, pb.TEST])
-def test_gradients(shape: tuple[int, ...], phase: int) -> None:
-    check_gradients(bn(NVIDIA), shape, phase=phase)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from bpt.base.errors import DataError
 from bpt.nn.layers.inner_product import margin_of
 from bpt.nn.pass_context import PassContext
 from tests.support.layer_ranks import on_ranks, rows_of
-from tests.support.one_layer import error_of, one_layer, randomise, shapes_of
+from tests.support.one_layer import error_of, gradient_of, one_layer, randomise, shapes_of
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 4])
@@ -35,8 +35,7 @@ def test_margin_inner_product() -> None:
     # cos θ = 0.8: |x| cos 2θ = 5 · 0.28 = 1.4; 0: 2 cos 2θ = -2; each with a third of the plain product
     torch.testing.assert_close(top, torch.tensor([[(1.4 + 0.5 * 4) / 1.5, 3], [2, (-2 + 0) / 1.5]]))
     top[0, 1].backward()
-    assert layer.blobs[0].grad is not None
-    assert layer.blobs[0].grad.tolist() == [[0, 0], [3, 4]]
+    assert gradient_of(layer.blobs[0]).tolist() == [[0, 0], [3, 4]]
     with pytest.raises(DataError, match=r"index 2 at position 0 .* its classes"):
         layer(x, torch.tensor([2.0, 1]))
 
@@ -70,8 +69,7 @@ def test_region_loss() -> None:
     wanted = places + 8 * 0.5 * 0.25 / 2 + 2 * (overlap - 0.5) ** 2 / 2 + 4 * math.log(2)
     torch.testing.assert_close(layer(x, labels), torch.tensor(wanted))
     layer(x, labels).backward()
-    assert x.grad is not None
-    own = x.grad[0, 7:, 1, 2]
+    own = gradient_of(x)[0, 7:, 1, 2]
     scores = torch.tensor([2.0, -2])
     torch.testing.assert_close(own[5:], scores)
     torch.testing.assert_close(own[:4], torch.tensor([3 * 0.25 * 0.25, 0, 0, 0]))

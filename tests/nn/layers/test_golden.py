@@ -25,7 +25,7 @@ CASES = [
     if f"{kind}-{case['id']}" not in EXCEPT
 ]
 SINGLE = {
-    "TanH-01_inplace_large",  # where tanh(x) is almost 1, Caffe's 1 - tanh(x)² is rounding
+    "TanH-01_inplace_large"  # where tanh(x) is almost 1, Caffe's 1 - tanh(x)² is rounding
 }
 
 

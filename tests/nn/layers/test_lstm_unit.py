@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from tests.nn.layers.refusals import check_refusal
-from tests.support.gradient_checker import check_gradients, spaced
-from tests.support.one_layer import one_layer, tops_of
+from tests.support.one_layer import gradient_of, one_layer, tops_of
 
 UNIT = 'type: "LSTMUnit"'
 
@@ -24,20 +23,14 @@ def test_by_hand() -> None:
     assert outputs.flatten().tolist() == pytest.approx([math.tanh(cell) / 4 for cell in expected])
 
 
-def test_gradients() -> None:
-    markers = torch.tensor([[1.0, 0, 1]])
-    check_gradients(UNIT, spaced((1, 3, 2)), spaced((1, 3, 8)), markers, tops=2, constant=(2,))
-
-
 def test_a_marker_between_0_and_1_has_caffes_gradient() -> None:
     # f = marker · sigmoid(x), and Caffe's derivative by x is f · (1 - f): here 1/4 · 3/4.
     gates = torch.zeros(1, 1, 4, requires_grad=True)
     before = torch.ones(1, 1, 1, requires_grad=True)
     cells, _ = tops_of(one_layer(UNIT, (1, 1, 1), (1, 1, 4), (1, 1), tops=2), before, gates, torch.tensor([[0.5]]))
     cells.sum().backward()
-    assert gates.grad is not None and before.grad is not None
-    assert before.grad.item() == 0.25
-    assert gates.grad.flatten().tolist() == [0, 0.25 * 0.75, 0, 0.5]
+    assert gradient_of(before).item() == 0.25
+    assert gradient_of(gates).flatten().tolist() == [0, 0.25 * 0.75, 0, 0.5]
 
 
 def test_no_samples() -> None:

@@ -117,10 +117,7 @@ def test_a_filler_that_cannot_fill_its_top() -> None:
             "dummy_data_param { §num: 1 num: 2 channels: 1 height: 1 width: 1 }",
             "needs one num for all tops, or one a top (3), not 2",
         ),
-        (
-            "§dummy_data_param { num: 1 channels: 1 height: 1 }",
-            "needs one width for all tops, or one a top (3), not 0",
-        ),
+        ("§dummy_data_param { num: 1 channels: 1 height: 1 }", "needs one width for all tops, or one a top (3), not 0"),
         (
             f"dummy_data_param {{ {SHAPE} §num: 1 }}",
             "give shape or num, channels, height, width (its old form), not both",

@@ -3,21 +3,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.support.gradient_checker import check_gradients
-from tests.support.one_layer import flops_of, one_layer, one_layer_graph
+from tests.support.one_layer import gradient_of, one_layer, one_layer_graph
 
 Shape = tuple[int, ...]
-SETTINGS = ["", "channel_shared: false", "across_spatial: false", "across_spatial: false channel_shared: false"]
 
 
 def normalize(settings: str = "") -> str:
     return f'type: "Normalize" norm_param {{ {settings} }}'
-
-
-@pytest.mark.parametrize("settings", SETTINGS)
-@pytest.mark.parametrize("shape", [(3, 2), (2, 3, 5), (2, 3, 2, 1)])
-def test_gradients(settings: str, shape: Shape) -> None:
-    check_gradients(normalize(settings), shape)
 
 
 def test_by_hand() -> None:
@@ -37,8 +29,7 @@ def test_nothing_stays_nothing() -> None:
     top = one_layer(normalize("across_spatial: false"), (1, 2, 2))(x)
     top.sum().backward()
     assert torch.equal(top, torch.zeros(1, 2, 2))
-    assert x.grad is not None
-    torch.testing.assert_close(x.grad, torch.full((1, 2, 2), 1e5))  # 1 / sqrt(eps)
+    torch.testing.assert_close(gradient_of(x), torch.full((1, 2, 2), 1e5))  # 1 / sqrt(eps)
 
 
 @pytest.mark.parametrize(("settings", "shape"), [("", ()), ("channel_shared: false", (3,))])
@@ -46,7 +37,3 @@ def test_the_scale_has_ssds_shape_and_starts_at_1(settings: str, shape: Shape) -
     (param,) = one_layer_graph(normalize(settings), (2, 3, 4, 5)).params
     assert param.shape == shape
     assert torch.equal(one_layer(normalize(settings), (2, 3, 4, 5)).blobs[0], torch.ones(shape))
-
-
-def test_flops() -> None:
-    assert flops_of(normalize(), (2, 3, 4)) == 96

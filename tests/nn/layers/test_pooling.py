@@ -10,8 +10,8 @@ from torch import Tensor
 
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.nn.pass_context import CurrentPass, PassContext
-from tests.support.gradient_checker import check_gradients, spaced
-from tests.support.one_layer import error_of, flops_of, gradient_of, one_layer, shapes_of, tops_of
+from tests.support.gradient_checker import spaced
+from tests.support.one_layer import gradient_of, one_layer, shapes_of, tops_of
 
 FLT_MAX = torch.finfo(torch.float32).max
 
@@ -113,20 +113,6 @@ def test_averages_without_the_pad() -> None:
     assert one_layer(pool(f"{settings} avg_include_pad: true"), (1, 1, 4))(x).tolist() == [[[0.5, 3, 4]]]
 
 
-@every_option
-@pytest.mark.parametrize("method", ["MAX", "AVE"])
-def test_gradients(method: str, settings: str, shape: Axes, kernel: Axes, stride: Axes, pad: Axes) -> None:
-    check_gradients(pool(f"pool: {method} {settings}"), shape)
-
-
-def test_gradients_of_the_rest() -> None:
-    check_gradients(pool("global_pooling: true"), (2, 2, 3, 2))
-    check_gradients(pool("pool: AVE global_pooling: true"), (2, 2, 3, 2))
-    positive = spaced((1, 2, 5, 4)) + 2.5
-    check_gradients(pool("pool: STOCHASTIC kernel_size: 3 stride: 2"), positive, phase=pb.TEST)
-    check_gradients(pool("pool: STOCHASTIC kernel_size: 3 stride: 2"), positive)
-
-
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 def test_the_first_of_equal_maxima_counts(layout: torch.memory_format) -> None:
     x = torch.zeros(2, 3, 4, 5).contiguous(memory_format=layout).requires_grad_()
@@ -196,54 +182,3 @@ def test_stochastic_averages_when_testing() -> None:
 def test_global_pooling_follows_the_bottom() -> None:
     layer = one_layer(pool("pool: AVE global_pooling: true"), (1, 1, 2, 2))
     assert torch.equal(layer(torch.arange(6.0).reshape(1, 1, 2, 3)), torch.tensor([[[[2.5]]]]))
-
-
-def test_flops() -> None:
-    # 4 · 5 windows of 3 · 3 in each of 2 · 3 channels
-    assert flops_of(pool("kernel_size: 3 stride: 2"), (2, 3, 8, 10)) == 6 * 20 * 9
-
-
-BOTTOM = (1, 2, 5, 6)
-ERRORS = [
-    ("", BOTTOM, "needs kernel_size, or kernel_h and kernel_w, or global_pooling: true"),
-    ("kernel_size: 0", BOTTOM, "kernel_size must be at least 1, not 0"),
-    ("kernel_size: 2 stride: 0", BOTTOM, "stride must be at least 1, not 0"),
-    (
-        "kernel_size: 2 kernel_h: 2 kernel_w: 2",
-        BOTTOM,
-        "give kernel_size, or both kernel_h and kernel_w; not kernel_size and kernel_h and kernel_w",
-    ),
-    ("kernel_h: 2", BOTTOM, "give kernel_size, or both kernel_h and kernel_w; not kernel_h"),
-    ("kernel_size: 2 pad_w: 1", BOTTOM, "give pad, or both pad_h and pad_w; not pad_w"),
-    ("kernel_size: 2 stride_h: 1", BOTTOM, "give stride, or both stride_h and stride_w; not stride_h"),
-    ("kernel_size: 2 pad: 2", BOTTOM, "pad 2 must be smaller than the kernel of 2"),
-    ("kernel_size: 7", BOTTOM, "a kernel of (7, 7) is bigger than the bottom of shape (1, 2, 5, 6) with pad (0, 0)"),
-    (
-        "kernel_size: 7 stride: 4 round_mode: FLOOR",
-        BOTTOM,
-        "a kernel of (7, 7) is bigger than the bottom of shape (1, 2, 5, 6) with pad (0, 0)",
-    ),
-    ("global_pooling: true kernel_size: 2", BOTTOM, "global_pooling takes the whole channel; leave kernel_size out"),
-    ("global_pooling: true stride: 2", BOTTOM, "global_pooling takes no pad and no stride"),
-    ("global_pooling: true pad: 1", BOTTOM, "global_pooling takes no pad and no stride"),
-    ("global_pooling: true", (1, 2, 0, 6), "a bottom of shape (1, 2, 0, 6) has no elements to pool"),
-    ("pool: STOCHASTIC kernel_size: 2 pad: 1", BOTTOM, "pad is for MAX and AVE pooling only"),
-    ("kernel_size: 2", (1, 2), "needs 1 to 3 spatial axes after (N, channels), not shape (1, 2)"),
-    ("kernel_size: 2", (1,) * 6, "needs 1 to 3 spatial axes after (N, channels), not shape (1, 1, 1, 1, 1, 1)"),
-    (
-        "kernel_h: 2 kernel_w: 2",
-        (1, 2, 5),
-        "kernel_h and kernel_w are for 2 spatial axes, a bottom of shape (1, 2, 5) has 1",
-    ),
-]
-
-
-@pytest.mark.parametrize(("settings", "shape", "message"), ERRORS)
-def test_errors(settings: str, shape: tuple[int, ...], message: str) -> None:
-    assert error_of(pool(settings), shape) == message
-
-
-def test_only_max_has_places() -> None:
-    assert error_of(pool("pool: AVE kernel_size: 2"), BOTTOM, tops=2) == (
-        "only MAX pooling has a second top (the places of the maxima)"
-    )

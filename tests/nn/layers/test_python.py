@@ -16,8 +16,7 @@ from bpt.nn.net import Net
 from bpt.nn.pass_context import CurrentPass, PassContext
 from tests.nn.layers.written import CLASS, NN, Write, body
 from tests.support.golden_cases import graph_of
-from tests.support.gradient_checker import check_gradients
-from tests.support.one_layer import flops_of, one_layer, one_layer_graph, shapes_of, tops_of
+from tests.support.one_layer import one_layer, one_layer_graph, shapes_of, tops_of
 
 TWO = (
     NN
@@ -74,10 +73,6 @@ def test_first_values_are_the_modules_and_the_seeds() -> None:
     assert not torch.equal(weights(1), weights(2))
     assert torch.equal(state, torch.get_rng_state())
     assert 0 < float(weights(1).abs().max()) < 9
-
-
-def test_gradients() -> None:
-    check_gradients(body("tests.support.own_layers", "Gate", 'param_str: "2"'), (3, 2, 2, 1))
 
 
 SHARED = """
@@ -231,7 +226,3 @@ def test_mixes_samples(write: Write) -> None:
     )
     (source,) = graph_of(f'layer {{ name: "L" top: "x" {body(module, "Source")} }}').nodes
     assert LAYERS["Python"].mixes_samples(source.spec, []) == "a Python layer without bottoms makes whole batches"
-
-
-def test_flops() -> None:
-    assert flops_of(body("tests.support.own_layers", "Gate"), (2, 4, 3, 1)) == 24

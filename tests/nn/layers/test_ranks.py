@@ -109,97 +109,56 @@ def test_ranks_make_what_one_process_makes(
         torch.testing.assert_close(rank[3], blobs)  # a BatchNorm's statistics
 
 
-@pytest.mark.parametrize("legacy", ["true", "false"])
-def test_contrastive_loss(legacy: str) -> None:
-    body = f'type: "ContrastiveLoss" contrastive_loss_param {{ margin: 2 legacy_version: {legacy} }}'
-    case, generator = Case(body, blobs=2), torch.Generator().manual_seed(3)
-    whole = [torch.rand(SAMPLES, 3, generator=generator) for _ in range(2)] + [torch.tensor([0.0, 1, 1, 0, 0, 1, 0])]
-    counts = (2, 0, 5)
-    (loss,), diffs, _, _ = run_layer(make(case, whole, PassContext()), whole, 2)
+def drawn(*shapes: tuple[int, ...]) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    return [torch.rand(shape, generator=generator) for shape in shapes]
+
+
+# Bottoms of other shapes than those above, and how many of them get a diff.
+CONTRASTIVE = 'type: "ContrastiveLoss" contrastive_loss_param {{ margin: 2 legacy_version: {} }}'
+PAIRS = [*drawn((SAMPLES, 3), (SAMPLES, 3)), torch.tensor([0.0, 1, 1, 0, 0, 1, 0])]
+CLASSES = [*drawn((SAMPLES, 3)), torch.arange(7.0) % 3]
+FACTORS = drawn((7, 4), (7, 4, 3, 2), (7, 4, 3, 2))
+OTHERS: list[tuple[str, list[Tensor], int]] = [
+    (CONTRASTIVE.format("true"), PAIRS, 2),
+    (CONTRASTIVE.format("false"), PAIRS, 2),
+    ('type: "HingeLoss"', CLASSES, 1),
+    ('type: "HingeLoss" hinge_loss_param { norm: L2 }', CLASSES, 1),
+    ('type: "MultinomialLogisticLoss"', CLASSES, 1),
+    ('type: "CenterLoss" center_loss_param { num_output: 3 }', CLASSES, 1),
+    ('type: "FocalLoss"', [CLASSES[0], drawn((SAMPLES, 3))[0].round()], 1),  # MORE has it with a label for each place
+    ('type: "Crop" crop_param { offset: 1 }', drawn((7, 4, 4, 4), (7, 4, 2, 3)), 1),
+    ('type: "Upsample"', [drawn((7, 4, 4, 3))[0], drawn((7, 4, 4, 3))[0] * 48], 1),
+    (
+        'type: "Unpooling" unpooling_param { kernel_size: 2 stride: 2 }',
+        [blob * 48 for blob in drawn(*[(7, 4, 4, 3)] * 2)],
+        1,
+    ),
+    ('type: "Interp"', drawn((7, 4, 4, 3), (7, 1, 2, 9)), 1),
+    ('type: "Axpy"', FACTORS, 3),
+    ('type: "Axpy"', in_layout(FACTORS, True), 3),
+]
+
+
+@pytest.mark.parametrize(("body", "whole", "blobs"), OTHERS)
+def test_other_bottoms(body: str, whole: list[Tensor], blobs: int) -> None:
+    case, counts = Case(body, blobs), (2, 0, 5)
+    layer = make(case, whole, PassContext())
+    (top,), diffs, gradients, _ = run_layer(layer, whole, blobs)
 
     def run(context: PassContext) -> tuple[list[Tensor], ...]:
         rows = rows_of(context.split(SAMPLES))
-        return run_layer(make(case, whole, context), [bottom[rows] for bottom in whole], 2, rows)
+        return run_layer(make(case, whole, context), [bottom[rows] for bottom in whole], blobs, rows)
 
     ranks = on_ranks(counts, run)
-    torch.testing.assert_close(sum(rank[0][0] for rank in ranks), loss)
-    for index in range(2):
-        torch.testing.assert_close(whole_of([rank[1][index] for rank in ranks], counts), diffs[index])
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        'type: "HingeLoss"',
-        'type: "HingeLoss" hinge_loss_param { norm: L2 }',
-        'type: "MultinomialLogisticLoss"',
-        'type: "CenterLoss" center_loss_param { num_output: 3 }',
-        'type: "FocalLoss"',
-    ],
-)
-def test_losses_whose_labels_get_no_diff(body: str) -> None:
-    case, generator = Case(body), torch.Generator().manual_seed(3)
-    whole = [torch.rand(SAMPLES, 3, generator=generator), torch.arange(7.0) % 3]
-    if "Focal" in body:  # MORE has it with a label for each place
-        whole[1] = torch.randint(0, 2, (SAMPLES, 3), generator=generator).float()
-    counts = (2, 0, 5)
-    (loss,), (diff,), gradients, _ = run_layer(make(case, whole, PassContext()), whole, 1)
-
-    def run(context: PassContext) -> tuple[list[Tensor], ...]:
-        rows = rows_of(context.split(SAMPLES))
-        return run_layer(make(case, whole, context), [bottom[rows] for bottom in whole], 1, rows)
-
-    ranks = on_ranks(counts, run)
-    torch.testing.assert_close(sum(rank[0][0] for rank in ranks), loss)
-    torch.testing.assert_close(whole_of([rank[1][0] for rank in ranks], counts), diff)
+    tops = [rank[0][0] for rank in ranks]
+    torch.testing.assert_close(whole_of(tops, counts) if top.dim() else sum(tops), top)
+    for index, diff in enumerate(diffs):
+        torch.testing.assert_close(whole_of([rank[1][index] for rank in ranks], counts), diff)
     for index, gradient in enumerate(gradients):
         torch.testing.assert_close(sum(rank[2][index] for rank in ranks), gradient)
-
-
-@pytest.mark.parametrize(
-    ("body", "second"),
-    [
-        ('type: "Crop" crop_param { offset: 1 }', (7, 4, 2, 3)),
-        ('type: "Upsample"', (7, 4, 4, 3)),
-        ('type: "Unpooling" unpooling_param { kernel_size: 2 stride: 2 }', (7, 4, 4, 3)),
-        ('type: "Interp"', (7, 1, 2, 9)),
-    ],
-)
-def test_second_bottoms_without_a_diff(body: str, second: tuple[int, ...]) -> None:
-    case, generator = Case(body), torch.Generator().manual_seed(3)
-    first = (7, 4, 4, 4) if "Crop" in body else (7, 4, 4, 3)
-    whole = [torch.rand(first, generator=generator), torch.rand(second, generator=generator) * 48]
-    counts = (2, 0, 5)
-    layer = make(case, whole, PassContext())
-    assert layer.mixes_samples(layer.spec, shapes_of(whole)) == ""
-    (top,), (diff,), _, _ = run_layer(layer, whole, 1)
-
-    def run(context: PassContext) -> tuple[list[Tensor], ...]:
-        rows = rows_of(context.split(SAMPLES))
-        return run_layer(make(case, whole, context), [bottom[rows] for bottom in whole], 1, rows)
-
-    ranks = on_ranks(counts, run)
-    torch.testing.assert_close(whole_of([rank[0][0] for rank in ranks], counts), top)
-    torch.testing.assert_close(whole_of([rank[1][0] for rank in ranks], counts), diff)
-
-
-@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-def test_axpy(layout: torch.memory_format) -> None:
-    case, generator = Case('type: "Axpy"', blobs=3), torch.Generator().manual_seed(3)
-    whole = [torch.rand(shape, generator=generator) for shape in ((7, 4), (7, 4, 3, 2), (7, 4, 3, 2))]
-    whole = [whole[0], *(blob.contiguous(memory_format=layout) for blob in whole[1:])]
-    layer, counts = make(case, whole, PassContext()), (2, 0, 5)
-    assert layer.mixes_samples(layer.spec, shapes_of(whole)) == ""
-    (top,), diffs, _, _ = run_layer(layer, whole, 3)
-
-    def run(context: PassContext) -> tuple[list[Tensor], ...]:
-        rows = rows_of(context.split(SAMPLES))
-        return run_layer(make(case, whole, context), [bottom[rows] for bottom in whole], 3, rows)
-
-    ranks = on_ranks(counts, run)
-    torch.testing.assert_close(whole_of([rank[0][0] for rank in ranks], counts), top)
-    for index in range(3):
-        torch.testing.assert_close(whole_of([rank[1][index] for rank in ranks], counts), diffs[index])
+    if top.dim():
+        assert layer.mixes_samples(layer.spec, shapes_of(whole)) == ""
 
 
 @pytest.mark.parametrize("case", [*MORE.values(), Case('type: "BatchNorm"'), Case('type: "Dropout"')])
@@ -403,11 +362,7 @@ def test_an_int_is_scaled_exactly_and_a_tensor_summed() -> None:
         ('type: "Reshape" reshape_param { shape { dim: 4 dim: -1 } }', [(4, 3)], ""),
         ('type: "Reshape" reshape_param { shape { dim: -1 } axis: 1 }', [(4, 3)], ""),
         ('type: "Reshape" reshape_param { num_axes: 0 }', [(4, 3)], ""),
-        (
-            'type: "Reshape" reshape_param { shape { dim: 1 } }',
-            [()],
-            'bottom "x0" is one number for all samples',
-        ),
+        ('type: "Reshape" reshape_param { shape { dim: 1 } }', [()], 'bottom "x0" is one number for all samples'),
         ('type: "Reduction"', [(4, 3)], ""),
         ('type: "Reduction" reduction_param { axis: 1 }', [(4, 3)], ""),
         ('type: "Axpy"', [(4, 3), (4, 3, 2), (4, 3, 2)], ""),
@@ -474,11 +429,10 @@ def test_objects_as_boxes(counts: tuple[int, ...]) -> None:
 
 def test_every_layer_type_has_been_here() -> None:
     """A new type needs a case above, or a reason why it cannot have one."""
-    seen = {case.body.split('"')[1] for case in ALL.values()} | {"Axpy", "ContrastiveLoss", "Silence"}
-    seen |= {"HingeLoss", "MultinomialLogisticLoss"}
-    seen |= {"CenterLoss", "Crop"}
+    seen = {body.split('"')[1] for body in (*(case.body for case in ALL.values()), *(body for body, *_ in OTHERS))}
+    seen |= {"Silence"}
     seen |= {"BoxAnnotatorOHEM", "PSROIPooling", "Proposal", "ROIAlign", "ROIPooling"}  # regions keep a batch together
-    seen |= {"Crop", "MultiBoxLoss", "DetectionOutput", "DetectionEvaluate"}
+    seen |= {"MultiBoxLoss", "DetectionOutput", "DetectionEvaluate"}
     seen |= {"MarginInnerProduct", "RegionLoss", "SpatialTransformer"}  # test_forks_heads.py has their ranks
     seen |= {"ImResize"}  # its samples are scales of one image
     seen |= {"MpiFc"}  # an InnerProduct; tests of model parallelism have its ranks

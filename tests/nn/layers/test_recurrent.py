@@ -11,8 +11,8 @@ from torch import Tensor
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.nn.layers import LAYERS, Layer
 from bpt.nn.layers.recurrent import Recurrent
-from tests.support.gradient_checker import check_gradients, spaced
-from tests.support.one_layer import flops_of, one_layer, randomise, tops_of
+from tests.support.gradient_checker import spaced
+from tests.support.one_layer import one_layer, randomise, tops_of
 
 T, N, D, H = 3, 2, 4, 5
 STATES = {"LSTM": 2, "RNN": 1}
@@ -142,29 +142,6 @@ def test_axes_behind_the_streams_are_flattened(kind: str) -> None:
 
 
 @both
-def test_gradients(kind: str) -> None:
-    markers = torch.tensor([[0.0, 0, 0], [1, 0, 1], [1, 1, 1], [0, 1, 1]])
-    body = f'type: "{kind}" recurrent_param {{ num_output: 2 }}'
-    check_gradients(body, spaced((4, 3, 2)) / 4, markers, constant=(1,))
-    check_gradients(body, spaced((4, 3, 1, 2)) / 4, markers, spaced((3, 2), 5) / 4, constant=(1,))
-
-
-@both
-def test_gradients_with_exposed_states(kind: str) -> None:
-    states = STATES[kind]
-    first = [spaced((1, 2, 3), seed) / 2 for seed in range(states)]
-    body = f'type: "{kind}" recurrent_param {{ num_output: 3 expose_hidden: true }}'
-    check_gradients(
-        body,
-        spaced((3, 2, 2)) / 4,
-        torch.tensor([[1.0, 0], [1, 1], [0, 1]]),
-        *first,
-        tops=1 + states,
-        constant=(1, *range(2, 2 + states)),
-    )
-
-
-@both
 def test_no_streams(kind: str) -> None:
     layer, x = make(kind, T, 0), torch.zeros(T, 0, D, requires_grad=True)
     top = layer(x, torch.zeros(T, 0))
@@ -227,15 +204,6 @@ def test_its_batch_is_not_divided(kind: str) -> None:
     reason = "axis 0 of its bottoms is the time, and the samples are along axis 1"
     assert layer.mixes_samples(layer.spec, [(T, N, D), (T, N)]) == reason
     assert LAYERS[kind].counts_by_data(layer.spec) == reason
-
-
-def test_flops() -> None:
-    # Products of T·N rows: 4 gates of H numbers from D inputs and H states; RNN one gate, and the output.
-    rest = 10 * T * N * H
-    assert flops_of(body_of("LSTM"), (T, N, D), (T, N)) == 2 * T * N * 4 * H * (D + H) + rest
-    assert flops_of(body_of("RNN"), (T, N, D), (T, N)) == 2 * T * N * H * (D + H + H) + rest
-    static = 2 * N * 7 * 4 * H
-    assert flops_of(body_of("LSTM"), (T, N, D), (T, N), (N, 7)) == 2 * T * N * 4 * H * (D + H) + rest + static
 
 
 def test_debug_info_is_noticed(caplog: pytest.LogCaptureFixture) -> None:

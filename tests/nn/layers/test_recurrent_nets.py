@@ -21,10 +21,9 @@ from tests.support.doubles.thread_ranks import run_ranks
 # The third word of a sentence is the same in both; what comes then only the first one tells.
 SENTENCES = ((1, 2, 3, 4), (5, 2, 3, 6))
 STREAMS, SENTENCES_A_STREAM = 4, 10
-STEPS = 5  # a pass: sentences of three steps go on from one to the next
 
 DATA = """layer { name: "data" type: "HDF5Data" top: "words" top: "cont" top: "target"
-  hdf5_data_param { source: "list.txt" batch_size: 5 } }"""
+  hdf5_data_param { source: "list.txt" batch_size: 5 } }"""  # a pass of 5: sentences of three steps go on in the next
 BODY = """
 layer { name: "embed" type: "Embed" bottom: "words" top: "embedded"
   embed_param { num_output: 6 input_dim: 7 bias_term: false weight_filler { type: "uniform" min: -0.5 max: 0.5 } } }

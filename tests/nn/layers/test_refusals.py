@@ -158,6 +158,204 @@ s(4,5) t(4) | type: "SoftmaxWithLoss" softmax_param { §axis: 2 }
     axis 2 is outside [-2, 2), the axes of bottom "s" (4, 5)
 x(1,2,1,1) | top: "y" type: "SPP" spp_param { §pyramid_height: 3 }
     a bottom of shape (1, 2, 1, 1) is too small for pyramid_height 3: the last grid would have bins of pad only
+x0(2,3,4,5) x1(2,3,5,5) | §bottom: "x0" bottom: "x1" top: "y" type: "Crop"
+    offset 0 and size 5 reach beyond axis 2: "x0" (2, 3, 4, 5) and "x1" (2, 3, 5, 5); "x1" must not be larger than "x0" from axis 2 on (see axis, or swap them)
+x0(2,3,4,5) x1(2,3,1,3) | top: "y" type: "Crop" crop_param { §offset: 3 }
+    offset 3 and size 3 reach beyond axis 3: "x0" (2, 3, 4, 5) and "x1" (2, 3, 1, 3); offset can be 2 at most there
+x0(2,3,4,5) x1(2,3,1,1) | top: "y" type: "Crop" crop_param { §offset: 1 offset: 1 offset: 1 }
+    offset must be given once, or once an axis from axis 2 on (2 in shape (2, 3, 4, 5)), not 3 times
+x0(2,3,4,5) x1(2,3,1,1) | top: "y" type: "Crop" crop_param { §axis: 4 }
+    axis 4 is outside [-4, 4), the axes of bottom "x0" (2, 3, 4, 5)
+x0(2,3,4,5) x1(2,3,4) | §bottom: "x0" bottom: "x1" top: "y" type: "Crop" crop_param { }
+    needs bottoms with equally many axes: "x0" (2, 3, 4, 5) and "x1" (2, 3, 4)
+x0(1,2,5,5) | top: "y" type: "Convolution" §convolution_param { num_output: 2 }
+    needs kernel_size, or kernel_h and kernel_w
+x0(1,2,5,5) | top: "y" type: "Convolution" convolution_param { num_output: 2 §kernel_size: 0 }
+    kernel_size must be at least 1, not 0
+x0(1,2,5,5) | top: "y" type: "Convolution" §convolution_param { num_output: 2 kernel_h: 3 kernel_w: 0 }
+    kernel_size must be at least 1, not 0
+x0(1,2,5,5) | top: "y" type: "Convolution" convolution_param { num_output: 2 kernel_size: 3 §stride: 0 }
+    stride must be at least 1, not 0
+x0(1,2,5,5) | top: "y" type: "Convolution" convolution_param { num_output: 2 kernel_size: 3 §dilation: 0 }
+    dilation must be at least 1, not 0
+x0(1,2,5,5) | top: "y" type: "Convolution" convolution_param { num_output: 2 §kernel_h: 3 }
+    kernel_h is given alone; kernel_h and kernel_w go together
+x0(1,2,5,5) | top: "y" type: "Convolution" convolution_param { num_output: 2 kernel_size: 3 §stride_w: 2 }
+    stride_w is given alone; stride_h and stride_w go together
+x0(1,2,5,5) | top: "y" type: "Convolution" convolution_param { num_output: 2 kernel_size: 3 §kernel_h: 3 kernel_w: 3 }
+    give kernel_size, or kernel_h and kernel_w, not both
+x0(1,2,5,5) | top: "y" type: "Convolution" convolution_param { num_output: 2 kernel_size: 3 pad: 1 §pad_h: 1 }
+    give pad, or pad_h and pad_w, not both
+x0(1,2,5,5) | top: "y" type: "Convolution" convolution_param { num_output: 2 §kernel_size: 3 kernel_size: 3 kernel_size: 3 }
+    kernel_size must be given once, or once a spatial axis (2 in shape (1, 2, 5, 5)), not 3 times
+x0(1,2,5,5,5) | top: "y" type: "Convolution" convolution_param { num_output: 2 kernel_size: 3 §stride: 1 stride: 1 }
+    stride must be given once, or once a spatial axis (3 in shape (1, 2, 5, 5, 5)), not 2 times
+x0(1,2,5,5,5) | top: "y" type: "Convolution" §convolution_param { num_output: 2 kernel_h: 3 kernel_w: 3 }
+    kernel_h and kernel_w are for 2 spatial axes, a bottom of shape (1, 2, 5, 5, 5) has 3
+x0(1,2,2,9) | top: "y" type: "Convolution" convolution_param { num_output: 2 §kernel_size: 3 dilation: 2 pad: 1 }
+    a kernel that reaches over (5, 5) is bigger than the bottom of shape (1, 2, 2, 9) with pad (1, 1)
+x0(1,2,5,5) | top: "y" type: "Convolution" §convolution_param { kernel_size: 3 }
+    needs num_output, at least 1
+x0(1,2,5,5) | top: "y" type: "Convolution" convolution_param { §num_output: 0 kernel_size: 3 }
+    needs num_output, at least 1
+x0(1,2,5,5) | top: "y" type: "Convolution" convolution_param { num_output: 2 kernel_size: 3 §group: 0 }
+    group must be at least 1, not 0
+x0(1,3,5,5) | top: "y" type: "Convolution" convolution_param { num_output: 4 kernel_size: 3 §group: 2 }
+    the 3 channels of a bottom of shape (1, 3, 5, 5) do not divide into 2 groups
+x0(1,4,5,5) | top: "y" type: "Convolution" convolution_param { num_output: 3 kernel_size: 3 §group: 2 }
+    num_output 3 does not divide into 2 groups
+x0(1,4,5,5) | top: "y" type: "Convolution" convolution_param { num_output: 3 kernel_size: 3 §axis: 4 }
+    axis 4 is outside [-4, 4), the axes of bottom "x0" (1, 4, 5, 5)
+x0(1,4) | §bottom: "x0" top: "y" type: "Convolution" convolution_param { num_output: 3 kernel_size: 3 }
+    needs 1 to 3 spatial axes after the channels (axis 1), a bottom of shape (1, 4) has 0
+x0(1,4,5,5,5,5) | §bottom: "x0" top: "y" type: "Convolution" convolution_param { num_output: 3 kernel_size: 3 }
+    needs 1 to 3 spatial axes after the channels (axis 1), a bottom of shape (1, 4, 5, 5, 5, 5) has 4
+x0(1,2,5,5) x1(1,2,5,6) | bottom: "x0" §bottom: "x1" top: "y0" top: "y1" type: "Convolution" convolution_param { num_output: 2 kernel_size: 3 }
+    all bottoms must have one shape: "x0" has (1, 2, 5, 5), "x1" (1, 2, 5, 6)
+x0(1,2,2,5) | top: "y" type: "Deconvolution" §convolution_param { kernel_size: 3 }
+    needs num_output, at least 1
+x0(1,2,2,5) | top: "y" type: "Deconvolution" §convolution_param { num_output: 2 }
+    needs kernel_size, or kernel_h and kernel_w
+x0(1,2,2,5) | top: "y" type: "Deconvolution" convolution_param { num_output: 3 kernel_size: 3 §group: 2 }
+    num_output 3 does not divide into 2 groups
+x0(1,2,2,5) | top: "y" type: "Deconvolution" convolution_param { num_output: 4 kernel_size: 3 §group: 4 }
+    the 2 channels of a bottom of shape (1, 2, 2, 5) do not divide into 4 groups
+x0(1,2,2,5) | top: "y" type: "Deconvolution" convolution_param { num_output: 2 §kernel_size: 3 pad: 2 }
+    pad (2, 2) takes away all that the windows of a bottom of shape (1, 2, 2, 5) reach over
+x0(1,2,5,5) | top: "y" type: "Im2col" §convolution_param { }
+    needs kernel_size, or kernel_h and kernel_w
+x0(1,2,5,5) | top: "y" type: "Im2col" convolution_param { kernel_size: 2 §stride: 0 }
+    stride must be at least 1, not 0
+x0(1,2,3,5) | top: "y" type: "Im2col" convolution_param { §kernel_size: 4 }
+    a kernel that reaches over (4, 4) is bigger than the bottom of shape (1, 2, 3, 5) with pad (0, 0)
+x0(1,2) | §bottom: "x0" top: "y" type: "Im2col" convolution_param { kernel_size: 4 }
+    needs 1 to 3 spatial axes after the channels (axis 1), a bottom of shape (1, 2) has 0
+x0(2,3,4) x1(4) | bottom: "x0" §bottom: "x1" top: "y" type: "Scale"
+    bottom "x1" of shape (4,) does not fit bottom "x0" of shape (2, 3, 4) from axis 1 on
+x0(2,3,4) x1(4,1) | bottom: "x0" §bottom: "x1" top: "y" type: "Scale" scale_param { axis: 2 }
+    bottom "x1" of shape (4, 1) does not fit bottom "x0" of shape (2, 3, 4) from axis 2 on
+x0(2,3) | top: "y" type: "Scale" scale_param { §num_axes: -2 }
+    num_axes must be at least 0, or -1 for all from axis on; not -2
+x0(2,3) | top: "y" type: "Scale" scale_param { §num_axes: 2 }
+    num_axes 2 from axis 1 on reaches over the end of a bottom of shape (2, 3)
+x0(2,3) | top: "y" type: "Scale" scale_param { §axis: 2 }
+    axis 2 is outside [-2, 2), the axes of bottom "x0" (2, 3)
+x0(2,3) x1(3) x2(3) | §bottom: "x0" bottom: "x1" bottom: "x2" top: "y" type: "Scale"
+    Scale takes 1 to 2 bottoms, given 3 (x0, x1, x2)
+x0(2,3) x1(2) | bottom: "x0" §bottom: "x1" top: "y" type: "Bias"
+    bottom "x1" of shape (2,) does not fit bottom "x0" of shape (2, 3) from axis 1 on
+x0(2,3) | top: "y" type: "Bias" bias_param { §num_axes: -3 }
+    num_axes must be at least 0, or -1 for all from axis on; not -3
+x0(2,3) | top: "y" type: "Bias" bias_param { axis: 1 §num_axes: 2 }
+    num_axes 2 from axis 1 on reaches over the end of a bottom of shape (2, 3)
+x0(2,3) | top: "y" type: "Bias" bias_param { §axis: -3 }
+    axis -3 is outside [-2, 2), the axes of bottom "x0" (2, 3)
+x0(2,3) | top: "y" type: "InnerProduct" §inner_product_param { }
+    needs num_output, at least 1
+x0(2,3) | top: "y" type: "InnerProduct" inner_product_param { §num_output: 0 }
+    needs num_output, at least 1
+x0(2,3) | top: "y" type: "InnerProduct" inner_product_param { num_output: 2 §axis: -3 }
+    axis -3 is outside [-2, 2), the axes of bottom "x0" (2, 3)
+x0(1,3,2,2) | top: "y" type: "LRN" lrn_param { §local_size: 4 }
+    local_size must be odd, not 4
+x0(1,3,2,2) | top: "y" type: "LRN" lrn_param { §local_size: 0 }
+    local_size must be odd, not 0
+x0(1,3,2) | §bottom: "x0" top: "y" type: "LRN" lrn_param { }
+    needs a bottom of 4 axes (N, channels, H, W), not shape (1, 3, 2)
+x0() | §bottom: "x0" top: "y" type: "BatchNorm" batch_norm_param { }
+    needs a bottom of at least 1 axis, not a scalar
+x0(2,3) | top: "y" type: "BatchNorm" param { lr_mult: 0 } §param { lr_mult: 2 }
+    param 1 has lr_mult 2, but the statistics of a BatchNorm are not trained; write lr_mult: 0 or leave param out
+x0(3) | §bottom: "x0" top: "y" type: "PReLU"
+    needs a bottom of at least 2 axes (N, channels), not shape (3,)
+x0(3,2) x1(3) | §bottom: "x0" bottom: "x1" top: "y" type: "TripletLoss"
+    needs three bottoms: anchors, positives and negatives. With two, features and triplets or labels, Caffe's forks have different layers; slice the features into three blobs
+x0(1,2,5,6) | top: "y" type: "Pooling" §pooling_param { }
+    needs kernel_size, or kernel_h and kernel_w, or global_pooling: true
+x0(1,2,5,6) | top: "y" type: "Pooling" pooling_param { §kernel_size: 0 }
+    kernel_size must be at least 1, not 0
+x0(1,2,5,6) | top: "y" type: "Pooling" pooling_param { kernel_size: 2 §stride: 0 }
+    stride must be at least 1, not 0
+x0(1,2,5,6) | top: "y" type: "Pooling" pooling_param { kernel_size: 2 kernel_h: 2 §kernel_w: 2 }
+    give kernel_size, or both kernel_h and kernel_w; not kernel_size and kernel_h and kernel_w
+x0(1,2,5,6) | top: "y" type: "Pooling" pooling_param { §kernel_h: 2 }
+    give kernel_size, or both kernel_h and kernel_w; not kernel_h
+x0(1,2,5,6) | top: "y" type: "Pooling" pooling_param { kernel_size: 2 §pad_w: 1 }
+    give pad, or both pad_h and pad_w; not pad_w
+x0(1,2,5,6) | top: "y" type: "Pooling" pooling_param { kernel_size: 2 §stride_h: 1 }
+    give stride, or both stride_h and stride_w; not stride_h
+x0(1,2,5,6) | top: "y" type: "Pooling" pooling_param { kernel_size: 2 §pad: 2 }
+    pad 2 must be smaller than the kernel of 2
+x0(1,2,5,6) | top: "y" type: "Pooling" pooling_param { §kernel_size: 7 }
+    a kernel of (7, 7) is bigger than the bottom of shape (1, 2, 5, 6) with pad (0, 0)
+x0(1,2,5,6) | top: "y" type: "Pooling" pooling_param { §kernel_size: 7 stride: 4 round_mode: FLOOR }
+    a kernel of (7, 7) is bigger than the bottom of shape (1, 2, 5, 6) with pad (0, 0)
+x0(1,2,5,6) | top: "y" type: "Pooling" §pooling_param { global_pooling: true kernel_size: 2 }
+    global_pooling takes the whole channel; leave kernel_size out
+x0(1,2,5,6) | top: "y" type: "Pooling" §pooling_param { global_pooling: true stride: 2 }
+    global_pooling takes no pad and no stride
+x0(1,2,5,6) | top: "y" type: "Pooling" §pooling_param { global_pooling: true pad: 1 }
+    global_pooling takes no pad and no stride
+x0(1,2,0,6) | §bottom: "x0" top: "y" type: "Pooling" pooling_param { global_pooling: true }
+    a bottom of shape (1, 2, 0, 6) has no elements to pool
+x0(1,2,5,6) | top: "y" type: "Pooling" pooling_param { pool: STOCHASTIC kernel_size: 2 §pad: 1 }
+    pad is for MAX and AVE pooling only
+x0(1,2) | §bottom: "x0" top: "y" type: "Pooling" pooling_param { kernel_size: 2 }
+    needs 1 to 3 spatial axes after (N, channels), not shape (1, 2)
+x0(1,1,1,1,1,1) | §bottom: "x0" top: "y" type: "Pooling" pooling_param { kernel_size: 2 }
+    needs 1 to 3 spatial axes after (N, channels), not shape (1, 1, 1, 1, 1, 1)
+x0(1,2,5) | top: "y" type: "Pooling" pooling_param { §kernel_h: 2 kernel_w: 2 }
+    kernel_h and kernel_w are for 2 spatial axes, a bottom of shape (1, 2, 5) has 1
+x0(1,2,5,6) | top: "y0" §top: "y1" type: "Pooling" pooling_param { pool: AVE kernel_size: 2 }
+    only MAX pooling has a second top (the places of the maxima)
+x0(1,2,4,4) x1(2,5) | top: "y" type: "ROIAlign" roi_align_param { pooled_h: 1 pooled_w: 1 sampling_ratio: 2 §pad_ratio: 0.5 }
+    sampling_ratio belongs to Mask R-CNN's ROIAlign and pad_ratio to Cascade R-CNN's; give one of them
+x0(1,2,5,5) | top: "y" type: "SPP" §spp_param { }
+    needs pyramid_height, at least 1
+x0(1,2,5,5) | top: "y" type: "SPP" spp_param { §pyramid_height: 0 }
+    needs pyramid_height, at least 1
+x0(1,2) | §bottom: "x0" top: "y" type: "SPP" spp_param { pyramid_height: 2 }
+    needs 1 to 3 spatial axes after (N, channels), not shape (1, 2)
+x0(1,2,0,3) | §bottom: "x0" top: "y" type: "SPP" spp_param { pyramid_height: 2 }
+    a bottom of shape (1, 2, 0, 3) has no elements to pool
+x0(1,2,5,8) | top: "y" type: "SPP" spp_param { §pyramid_height: 3 }
+    a bottom of shape (1, 2, 5, 8) is too small for pyramid_height 3: the last grid would have bins of pad only
+x0(1,2,5,8) | top: "y" type: "SPP" spp_param { §pyramid_height: 4294967295 }
+    a bottom of shape (1, 2, 5, 8) is too small for pyramid_height 4294967295: the last grid would have bins of pad only
+x0(1,2,4,5) | top: "y" type: "SPP" spp_param { pyramid_height: 2 §pool: STOCHASTIC }
+    STOCHASTIC takes no pad, and 2 bins do not divide a bottom of shape (1, 2, 4, 5)
+x0(1,1,2,2) | top: "y" type: "Upsample" §upsample_param { }
+    needs scale with one bottom: Caffe's forks do not agree on a default
+x0(1,1,2,2) | top: "y" type: "Upsample" upsample_param { §scale: 0 }
+    scale must be at least 1, not 0
+x0(1,1,2,2) | top: "y" type: "Upsample" upsample_param { §scale_h: 2 }
+    scale_h is given alone; scale_h and scale_w go together
+x0(1,1,2,2) | top: "y" type: "Upsample" upsample_param { scale: 2 §scale_h: 2 scale_w: 2 }
+    give scale, or scale_h and scale_w, not both
+x0(1,1,2) | top: "y" type: "Upsample" upsample_param { §scale_h: 2 scale_w: 2 }
+    scale_h is for 2 spatial axes, the bottom has 1
+x0(1,1,2,2) | top: "y" type: "Upsample" upsample_param { scale: 2 §pad_out_h: true }
+    pad_out_h goes with a mask, the second bottom
+x0(1,1,2,2) | top: "y" type: "Upsample" upsample_param { §upsample_h: 4 upsample_w: 4 }
+    upsample_h goes with a mask, the second bottom
+x0(1,1,2,2) x1(1,1,2,2) | top: "y" type: "Upsample" upsample_param { §upsample_w: 4 }
+    upsample_w is given alone; upsample_h and upsample_w go together
+x0(1,1,2,2) x1(1,1,2,2) | top: "y" type: "Upsample" upsample_param { scale: 3 §pad_out_w: true }
+    pad_out_w goes with a scale of 2 and 2 spatial axes
+x0(1,1,2,2) x1(1,1,2,2) | top: "y" type: "Upsample" upsample_param { upsample_h: 4 upsample_w: 4 §pad_out_w: true }
+    pad_out_w goes with a scale, not with upsample_h and upsample_w
+x0(1,1,2,2) x1(1,1,2,3) | bottom: "x0" §bottom: "x1" top: "y" type: "Upsample"
+    the mask must have the shape of the values: "x0" (1, 1, 2, 2) and "x1" (1, 1, 2, 3)
+x0(1,2) | §bottom: "x0" top: "y" type: "Upsample" upsample_param { scale: 2 }
+    needs 1 to 3 spatial axes after (N, channels), not shape (1, 2)
+x0(1,2,0,1) | §bottom: "x0" top: "y" type: "Upsample" upsample_param { scale: 2 }
+    the top would have no elements: "x0" (1, 2, 0, 1)
+x0(2,3,4) | top: "y" type: "CropCenter" crop_center_param { §crop_size: 1 crop_size: 1 }
+    give a crop_size for each axis, 3, not 2: "x0" (2, 3, 4)
+x0(2,3,4) | top: "y" type: "CropCenter" crop_center_param { crop_size: 0 crop_size: 1 §crop_size: 2 }
+    crop_size 2 on both sides leaves nothing of axis 2: "x0" (2, 3, 4)
+x(1,1,3,3) | top: "y" type: "Upsample" upsample_param { scale: 2 §upsample_h: 3 upsample_w: 3 }
+    upsample_h goes with a mask, the second bottom
 """  # noqa: E501
 
 

@@ -6,9 +6,8 @@ from torch import Tensor
 
 from bpt.nn.pass_context import PassContext
 from tests.nn.layers.refusals import check_refusal
-from tests.support.gradient_checker import check_gradients
 from tests.support.layer_ranks import on_ranks, rows_of, run_layer, whole_of
-from tests.support.one_layer import error_of, flops_of, one_layer, shapes_of
+from tests.support.one_layer import error_of, one_layer, shapes_of
 
 Shape = tuple[int, ...]
 
@@ -49,11 +48,6 @@ def test_the_elements_keep_their_order(
     assert torch.equal(one_layer(body, bottom)(given), x.reshape(top))
 
 
-@pytest.mark.parametrize("dims", [(0, -1), (3, 2, 0), (-1, 3)])
-def test_gradients(dims: Shape) -> None:
-    check_gradients(reshape(*dims), (3, 4, 1) if dims != (3, 2, 0) else (3, 2, 2))
-
-
 @pytest.mark.parametrize(
     ("dims", "settings", "top"),
     [
@@ -69,19 +63,12 @@ def test_no_samples(dims: Shape, settings: str, top: Shape) -> None:
     assert one_layer(body, (0, 3, 4))(torch.zeros(0, 3, 4)).shape == top
 
 
-def test_flops() -> None:
-    assert flops_of(reshape(0, -1), (2, 3, 4)) == 0
-
-
 @pytest.mark.parametrize(
     ("body", "message"),
     [
         ("shape { dim: 0 §dim: -2 }", "dim must be at least -1, not -2"),
         ("shape { dim: -1 dim: 0 §dim: -1 }", "only one dim may be -1: what remains"),
-        (
-            "shape { dim: 0 dim: 1 §dim: 0 }",
-            'dim 0 has no axis 2 to copy from bottom "a" (2, 6)',
-        ),
+        ("shape { dim: 0 dim: 1 §dim: 0 }", 'dim 0 has no axis 2 to copy from bottom "a" (2, 6)'),
         (
             "§shape { dim: 0 dim: 5 }",
             'bottom "a" (2, 6) of 12 elements cannot have shape (2, 5); its dims multiply to 10; a dim of -1 is what '
@@ -95,14 +82,8 @@ def test_flops() -> None:
             "axis: 1 §shape { dim: 4 dim: -1 }",
             'bottom "a" (2, 6) of 12 elements cannot have shape (2, 4, -1); the other dims must divide 12',
         ),
-        (
-            "§axis: 3",
-            'axis 3 is outside [-3, 2], the places before, between and after the axes of bottom "a" (2, 6)',
-        ),
-        (
-            "§axis: -4",
-            'axis -4 is outside [-3, 2], the places before, between and after the axes of bottom "a" (2, 6)',
-        ),
+        ("§axis: 3", 'axis 3 is outside [-3, 2], the places before, between and after the axes of bottom "a" (2, 6)'),
+        ("§axis: -4", 'axis -4 is outside [-3, 2], the places before, between and after the axes of bottom "a" (2, 6)'),
         ("§num_axes: -2", "num_axes must be at least 0, or -1 for all from axis on; not -2"),
         ("axis: 1 §num_axes: 2", 'num_axes 2 from axis 1 on reaches over the end of bottom "a" (2, 6)'),
     ],

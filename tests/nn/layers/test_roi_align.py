@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tests.support.golden_cases import recorded
-from tests.support.one_layer import error_of, one_layer
+from tests.support.one_layer import one_layer
 
 PLANES = torch.rand(2, 3, 8, 9, generator=torch.Generator().manual_seed(1))
 REGIONS = torch.tensor(
@@ -88,11 +88,3 @@ def test_the_recorded_one_but_where_it_read_beyond_its_memory() -> None:
     garbage = wanted < -1e30
     assert garbage.nonzero()[:, :2].tolist() == [[0, 3], [3, 3], [3, 3]]
     torch.testing.assert_close(top[~garbage], wanted[~garbage], rtol=1e-4, atol=1e-5)
-
-
-def test_which_one_must_be_clear() -> None:
-    assert error_of(
-        'type: "ROIAlign" roi_align_param { pooled_h: 1 pooled_w: 1 sampling_ratio: 2 pad_ratio: 0.5 }',
-        (1, 2, 4, 4),
-        (2, 5),
-    ) == ("sampling_ratio belongs to Mask R-CNN's ROIAlign and pad_ratio to Cascade R-CNN's; give one of them")

@@ -3,37 +3,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.support.gradient_checker import check_gradients
-from tests.support.one_layer import error_of, flops_of, one_layer, one_layer_graph, randomise, tops_of
+from tests.support.one_layer import one_layer, one_layer_graph, randomise, tops_of
 
 Shape = tuple[int, ...]
 
 
 def scale(settings: str = "") -> str:
     return f'type: "Scale" scale_param {{ {settings} }}'
-
-
-@pytest.mark.parametrize("bias", ["", "bias_term: true"])
-@pytest.mark.parametrize(
-    ("settings", "bottoms"),
-    [
-        ("", [(2, 3)]),
-        ("", [(2, 3, 2, 2)]),
-        ("", [(2, 3, 2, 1, 2)]),
-        ("num_axes: 2", [(2, 3, 2, 2)]),
-        ("num_axes: -1", [(2, 3, 2)]),
-        ("num_axes: 0", [(2, 3, 2)]),
-        ("axis: -1", [(2, 3, 4)]),
-        ("axis: 0", [(3, 2)]),
-        ("", [(2, 3, 2), (3,)]),
-        ("", [(2, 3, 2), (3, 2)]),
-        ("axis: 0", [(2, 3, 2), (2, 3, 2)]),
-        ("", [(2, 3, 2), ()]),
-        ("axis: 5", [(2, 3, 2), ()]),
-    ],
-)
-def test_gradients(bias: str, settings: str, bottoms: list[Shape]) -> None:
-    check_gradients(scale(f"{settings} {bias}"), *bottoms)
 
 
 @pytest.mark.parametrize(
@@ -62,37 +38,6 @@ def test_two_bottoms_and_a_bias() -> None:
     layer = randomise(one_layer(scale("bias_term: true axis: 0"), (2, 3), (2,)))
     top = layer(torch.ones(2, 3), torch.tensor([2.0, 3.0]))
     assert torch.equal(top, (torch.tensor([2.0, 3.0]) + layer.blobs[0])[:, None].expand(2, 3))
-
-
-def test_flops() -> None:
-    assert flops_of(scale(), (2, 3, 4)) == 24
-    assert flops_of(scale("bias_term: true"), (2, 3, 4)) == 48
-
-
-@pytest.mark.parametrize(
-    ("settings", "bottoms", "message"),
-    [
-        (
-            "",
-            [(2, 3, 4), (4,)],
-            'bottom "x1" of shape (4,) does not fit bottom "x0" of shape (2, 3, 4) from axis 1 on',
-        ),
-        (
-            "axis: 2",
-            [(2, 3, 4), (4, 1)],
-            'bottom "x1" of shape (4, 1) does not fit bottom "x0" of shape (2, 3, 4) from axis 2 on',
-        ),
-        ("num_axes: -2", [(2, 3)], "num_axes must be at least 0, or -1 for all from axis on; not -2"),
-        ("num_axes: 2", [(2, 3)], "num_axes 2 from axis 1 on reaches over the end of a bottom of shape (2, 3)"),
-        ("axis: 2", [(2, 3)], 'axis 2 is outside [-2, 2), the axes of bottom "x0" (2, 3)'),
-    ],
-)
-def test_errors(settings: str, bottoms: list[Shape], message: str) -> None:
-    assert error_of(scale(settings), *bottoms) == message
-
-
-def test_more_bottoms_than_two() -> None:
-    assert error_of(scale(), (2, 3), (3,), (3,)) == "Scale takes 1 to 2 bottoms, given 3 (x0, x1, x2)"
 
 
 def test_no_channels() -> None:

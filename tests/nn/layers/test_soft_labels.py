@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from bpt.base.errors import LayerError
-from tests.support.one_layer import one_layer, tops_of
+from tests.support.one_layer import gradient_of, one_layer, tops_of
 
 SCORES = torch.tensor([[1.0, -0.5, 2.0], [0.3, 0.1, -1.0], [0.0, 1.5, 0.5], [-2.0, 0.4, 1.0]])
 LABELS = torch.tensor([2.0, 0.0, 1.0, 0.0])
@@ -22,8 +22,7 @@ def loss(settings: str, *bottoms: Tensor) -> tuple[float, Tensor]:
     scores = bottoms[0].clone().requires_grad_()
     (top,) = tops_of(layer, scores, *bottoms[1:])
     top.backward()
-    assert scores.grad is not None
-    return top.item(), scores.grad
+    return top.item(), gradient_of(scores)
 
 
 def same(ours: tuple[float, Tensor], of: Tensor, scores: Tensor) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.nn.pass_context import CurrentPass, PassContext
 from tests.support.gradient_checker import check_gradients, spaced
-from tests.support.one_layer import error_of, flops_of, one_layer, shapes_of
+from tests.support.one_layer import one_layer, shapes_of
 
 
 def body(settings: str) -> str:
@@ -83,33 +83,6 @@ def test_random_picks() -> None:
     check_gradients(settings, x)
 
 
-def test_flops() -> None:
-    assert flops_of(body("pyramid_height: 3"), (2, 3, 4, 7)) == 3 * 168
-
-
 def test_mixes_no_samples() -> None:
     layer = one_layer(body("pyramid_height: 2"), (4, 3, 3, 3))
     assert layer.mixes_samples(layer.spec, [(4, 3, 3, 3)]) == ""
-
-
-TOO_HIGH = "a bottom of shape (1, 2, {}) is too small for pyramid_height {}: the last grid would have bins of pad only"
-
-
-@pytest.mark.parametrize(
-    ("settings", "shape", "message"),
-    [
-        ("", (1, 2, 5, 5), "needs pyramid_height, at least 1"),
-        ("pyramid_height: 0", (1, 2, 5, 5), "needs pyramid_height, at least 1"),
-        ("pyramid_height: 2", (1, 2), "needs 1 to 3 spatial axes after (N, channels), not shape (1, 2)"),
-        ("pyramid_height: 2", (1, 2, 0, 3), "a bottom of shape (1, 2, 0, 3) has no elements to pool"),
-        ("pyramid_height: 3", (1, 2, 5, 8), TOO_HIGH.format("5, 8", 3)),  # 4 bins of 2, and a pad of 2
-        ("pyramid_height: 4294967295", (1, 2, 5, 8), TOO_HIGH.format("5, 8", 4294967295)),
-        (
-            "pyramid_height: 2 pool: STOCHASTIC",
-            (1, 2, 4, 5),
-            "STOCHASTIC takes no pad, and 2 bins do not divide a bottom of shape (1, 2, 4, 5)",
-        ),
-    ],
-)
-def test_errors(settings: str, shape: tuple[int, ...], message: str) -> None:
-    assert error_of(body(settings), shape) == message

@@ -1,4 +1,4 @@
-"""The layers that 3-D networks use, on volumes of odd sizes: any memory format, no samples, plain numbers."""
+"""Layers of 3-D networks, on volumes of odd sizes, against plain numbers; test_any_bottoms.py has the rest."""
 
 from __future__ import annotations
 
@@ -8,40 +8,10 @@ import torch
 from torch import Tensor
 
 from bpt.config.proto import bpt_pb2 as pb
-from tests.nn.layers.one_bottom_layers import run
+from tests.nn.layers.three_axes_layers import CONVOLUTION, LAYERS, POOLING, SHAPE
 from tests.support.gradient_checker import check_gradients, spaced
-from tests.support.one_layer import one_layer, randomise, shapes_of, tops_of
+from tests.support.one_layer import one_layer, randomise, shapes_of
 
-SHAPE = (3, 4, 5, 7, 3)
-CONVOLUTION = 'type: "Convolution" convolution_param'
-POOLING = 'type: "Pooling" pooling_param'
-LAYERS = {
-    "convolution": f"{CONVOLUTION} {{ num_output: 6 kernel_size: 3 pad: 1 }}",
-    "convolution, stride 2": f"{CONVOLUTION} {{ num_output: 6 kernel_size: 3 pad: 1 stride: 2 bias_term: false }}",
-    "convolution, groups": f"{CONVOLUTION} {{ num_output: 6 kernel_size: 1 stride: 2 group: 2 }}",
-    "convolution, per axis": f"""{CONVOLUTION} {{
-        num_output: 2 kernel_size: 1 kernel_size: 5 kernel_size: 2 pad: 0 pad: 3 pad: 1 dilation: 1 dilation: 2
-        dilation: 1 stride: 2 stride: 1 stride: 3 }}""",
-    "max pooling": f"{POOLING} {{ kernel_size: 3 stride: 2 }}",
-    "max pooling, pad over half": f"{POOLING} {{ kernel_size: 3 stride: 2 pad: 2 }}",
-    "max pooling, empty window": f"{POOLING} {{ kernel_size: 1 stride: 4 }}",
-    "average pooling": f"{POOLING} {{ pool: AVE kernel_size: 3 stride: 2 pad: 1 }}",
-    "average pooling, pad over half": f"{POOLING} {{ pool: AVE kernel_size: 3 stride: 2 pad: 2 }}",
-    "global average pooling": f"{POOLING} {{ pool: AVE global_pooling: true }}",
-    "global max pooling": f"{POOLING} {{ global_pooling: true }}",
-    "stochastic pooling": f"{POOLING} {{ pool: STOCHASTIC kernel_size: 3 stride: 2 }}",
-    "batch norm": 'type: "BatchNorm"',
-    "batch norm, global": 'type: "BatchNorm" batch_norm_param { use_global_stats: true }',
-    "scale": 'type: "Scale" scale_param { bias_term: true }',
-    "scale by one number": 'type: "Scale" scale_param { axis: 0 num_axes: 0 }',
-    "scale, two axes": 'type: "Scale" scale_param { axis: 2 num_axes: 2 bias_term: true }',
-    "bias": 'type: "Bias"',
-    "relu": 'type: "ReLU"',
-    "dropout": 'type: "Dropout"',
-    "inner product": 'type: "InnerProduct" inner_product_param { num_output: 5 }',
-    "softmax": 'type: "Softmax"',
-    "flatten": 'type: "Flatten"',
-}
 every_layer = pytest.mark.parametrize("body", LAYERS.values(), ids=LAYERS)
 
 
@@ -51,46 +21,9 @@ def volumes(shape: tuple[int, ...] = SHAPE, seed: int = 0) -> Tensor:
 
 
 @every_layer
-def test_channels_last_gives_the_same(body: str) -> None:
-    plain, plain_grads = run(randomise(one_layer(body, SHAPE)), volumes())
-    last, last_grads = run(
-        randomise(one_layer(body, SHAPE)), volumes().contiguous(memory_format=torch.channels_last_3d)
-    )
-    torch.testing.assert_close(last, plain)
-    torch.testing.assert_close(last_grads, plain_grads, rtol=1e-4, atol=1e-5)
-
-
-@every_layer
-def test_gradients(body: str) -> None:
-    check_gradients(body, volumes((2, 2, 3, 4, 3)) if "STOCHASTIC" in body else (2, 2, 3, 4, 3))
-
-
-@every_layer
-def test_no_samples(body: str) -> None:
-    empty = (0, *SHAPE[1:])
-    top, (diff, *grads) = run(randomise(one_layer(body, empty)), torch.zeros(empty))
-    assert top.shape == (0, *tops_of(one_layer(body, SHAPE), volumes())[0].shape[1:])
-    assert diff.shape == empty
-    for grad in grads:
-        assert torch.equal(grad, torch.zeros_like(grad))
-
-
-@every_layer
 def test_inferred_shapes_are_those_of_the_tops(body: str) -> None:
     for shape in (SHAPE, (1, 2, 8, 6, 9), (2, 4, 3, 3, 4)):
         assert shapes_of(body, shape) == (tuple(one_layer(body, shape)(volumes(shape)).shape),)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last_3d], ids=["contiguous", "last"])
-@every_layer
-def test_a_gpu_gives_the_same(body: str, layout: torch.memory_format) -> None:
-    plain, plain_grads = run(randomise(one_layer(body, SHAPE)), volumes())
-    x = volumes().cuda().contiguous(memory_format=layout)
-    there, there_grads = run(randomise(one_layer(body, SHAPE)).cuda(), x)
-    if "STOCHASTIC" not in body and "Dropout" not in body:
-        torch.testing.assert_close(there.cpu(), plain)
-        torch.testing.assert_close([grad.cpu() for grad in there_grads], plain_grads, rtol=1e-4, atol=1e-4)
 
 
 def by_numpy(x: Tensor, window: int, stride: int, pad: int, what: str, empty: float) -> Tensor:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch.nn import functional
 
 from bpt.base.errors import RunError
 from bpt.nn.net import Net
 from bpt.nn.pass_context import PassContext
-from tests.nn.layers.refusals import check_refusal
 from tests.support.golden_cases import graph_of
 from tests.support.gradient_checker import check_gradients, spaced
-from tests.support.one_layer import error_of, flops_of, gradient_of, one_layer, shapes_of
+from tests.support.one_layer import gradient_of, one_layer, shapes_of
 
 Shape = tuple[int, ...]
 
@@ -27,15 +25,6 @@ def test_repeats() -> None:
     assert top.squeeze().tolist() == [[1, 1, 2, 2], [1, 1, 2, 2], [3, 3, 4, 4], [3, 3, 4, 4]]
     top = one_layer(body("scale_h: 1 scale_w: 3"), (1, 1, 2, 2))(x)
     assert top.squeeze().tolist() == [[1, 1, 1, 2, 2, 2], [3, 3, 3, 4, 4, 4]]
-
-
-@pytest.mark.parametrize(
-    ("settings", "shape"), [("scale: 3", (2, 3, 2, 3)), ("scale: 2", (2, 1, 3)), ("scale: 2", (1, 2, 2, 1, 3))]
-)
-def test_repeats_gradients(settings: str, shape: Shape) -> None:
-    check_gradients(body(settings), shape)
-    x = spaced(shape)
-    assert torch.equal(one_layer(body(settings), shape)(x), functional.interpolate(x, scale_factor=int(settings[-1])))
 
 
 def test_unpools_by_hand() -> None:
@@ -124,52 +113,12 @@ def test_a_segnet_learns() -> None:
     assert all(bool(gradient_of(parameter).abs().max() > 0) for parameter in net.parameters())
 
 
-def test_flops() -> None:
-    assert flops_of(body("scale: 2"), (1, 1, 2, 3)) == 24
-    assert flops_of(body("scale: 2"), (1, 1, 2, 3), (1, 1, 2, 3)) == 6
-
-
 def test_mixes_no_samples() -> None:
     layer = one_layer(body(), (2, 1, 2, 2), (2, 1, 2, 2))
     assert layer.mixes_samples(layer.spec, [(2, 1, 2, 2)] * 2) == ""
 
 
-@pytest.mark.parametrize(
-    ("settings", "shapes", "message"),
-    [
-        ("", [(1, 1, 2, 2)], "needs scale with one bottom: Caffe's forks do not agree on a default"),
-        ("scale: 0", [(1, 1, 2, 2)], "scale must be at least 1, not 0"),
-        ("scale_h: 2", [(1, 1, 2, 2)], "scale_h is given alone; scale_h and scale_w go together"),
-        ("scale: 2 scale_h: 2 scale_w: 2", [(1, 1, 2, 2)], "give scale, or scale_h and scale_w, not both"),
-        ("scale_h: 2 scale_w: 2", [(1, 1, 2)], "scale_h is for 2 spatial axes, the bottom has 1"),
-        ("scale: 2 pad_out_h: true", [(1, 1, 2, 2)], "pad_out_h goes with a mask, the second bottom"),
-        ("upsample_h: 4 upsample_w: 4", [(1, 1, 2, 2)], "upsample_h goes with a mask, the second bottom"),
-        ("upsample_w: 4", [(1, 1, 2, 2)] * 2, "upsample_w is given alone; upsample_h and upsample_w go together"),
-        ("scale: 3 pad_out_w: true", [(1, 1, 2, 2)] * 2, "pad_out_w goes with a scale of 2 and 2 spatial axes"),
-        (
-            "upsample_h: 4 upsample_w: 4 pad_out_w: true",
-            [(1, 1, 2, 2)] * 2,
-            "pad_out_w goes with a scale, not with upsample_h and upsample_w",
-        ),
-        (
-            "",
-            [(1, 1, 2, 2), (1, 1, 2, 3)],
-            'the mask must have the shape of the values: "x0" (1, 1, 2, 2) and "x1" (1, 1, 2, 3)',
-        ),
-        ("scale: 2", [(1, 2)], "needs 1 to 3 spatial axes after (N, channels), not shape (1, 2)"),
-        ("scale: 2", [(1, 2, 0, 1)], 'the top would have no elements: "x0" (1, 2, 0, 1)'),
-    ],
-)
-def test_errors(settings: str, shapes: list[Shape], message: str) -> None:
-    assert error_of(body(settings), *shapes) == message
-
-
-def test_place_of_an_error() -> None:
-    check_refusal(
-        'top: "y" type: "Upsample" upsample_param { scale: 2 §upsample_h: 3 upsample_w: 3 }',
-        "upsample_h goes with a mask, the second bottom",
-        x=(1, 1, 3, 3),
-    )
+def test_shape() -> None:
     assert shapes_of(body("scale: 2"), (1, 1, 3, 3)) == ((1, 1, 6, 6),)
 
 

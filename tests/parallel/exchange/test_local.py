@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bpt.config.plan.run_plan import LocalSpec, ParallelSpec
+from bpt.config.plan.run_plan import LocalSpec, OuterSpec, ParallelSpec
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine.scheduler import Synchronous
 from bpt.parallel.exchange import EXCHANGES
@@ -21,17 +21,20 @@ from tests.support.doubles.thread_ranks import run_ranks
 from tests.support.exchange_groups import Rank
 
 KEEP, RESET = pb.LocalParameter.KEEP, pb.LocalParameter.RESET
+PLAIN = OuterSpec()
 SAMPLES = (3, 1, 4)  # of a batch of 8
 
 
 class Replica(Rank):
     """A rank with one moment, and an average over iterations, for each parameter: 10 and 20 times its number."""
 
-    def __init__(self, comm: Communicator, settings: LocalSpec, iterations: Callable[[], int]) -> None:
+    def __init__(
+        self, comm: Communicator, settings: LocalSpec, iterations: Callable[[], int], outer: OuterSpec = PLAIN
+    ) -> None:
         def part(replicas: Sequence[int]) -> float:
             return sum(SAMPLES[replica] for replica in replicas) / sum(SAMPLES[: comm.size])
 
-        spec = ParallelSpec(exchange=pb.ParallelParameter.LOCAL, local_param=settings)
+        spec = ParallelSpec(exchange=pb.ParallelParameter.LOCAL, local_param=settings, outer_param=outer)
         super().__init__(comm, partial(EXCHANGES["LOCAL"], param=spec, replicas=Replicas(comm.size, comm.rank, part)))
         self.moments = {p: torch.full_like(p.detach(), 10.0 * comm.rank) for p in self.parameters.values()}
         self.averages = {p: torch.full_like(p.detach(), 20.0 * comm.rank) for p in self.parameters.values()}
@@ -83,6 +86,35 @@ def test_an_average(momentum: int, moments: list[float]) -> None:
         return rank.values
 
     assert run_ranks(3, run) == [(114.5, moment, 22.5) for moment in moments]
+
+
+def test_a_step_of_an_outer_optimizer() -> None:
+    """From 100 to averages of 114.5, and again: the changes are 14.5 and -8.5, with momentum 0.5 and lr 2.
+
+    Versions: 100 + 2 (7.25 + 14.5) = 143.5; from there the average is 135, the momentum 7.25 - 8.5 = -1.25, and the
+    version 143.5 + 2 (-0.625 - 8.5) = 125.25. A rank that continues from the state makes the same step.
+    """
+    outer = OuterSpec(type=pb.OuterParameter.NESTEROV, lr=2, momentum=0.5)
+
+    def run(comm: Communicator) -> list[float]:
+        found, done, own = [], [0], (2.0, 102.0, 202.0)[comm.rank]
+        first = rank = Replica(comm, LocalSpec(steps=2), lambda: done[0], outer)
+        for average in (114.5, 135.0):
+            with torch.no_grad():
+                rank.parameters["c"].fill_(143.5 if found else 100.0)
+            rank.give(a=0.0, b=0.0, c=0.0)
+            rank.run()
+            done[0] = 2 * len(found) + 1
+            with torch.no_grad():
+                rank.parameters["c"].fill_(own + average - 114.5)
+            if found:
+                rank = Replica(comm, LocalSpec(steps=2), lambda: done[0], outer)
+                rank.exchange.load(first.exchange.state())
+            rank.exchange.average()
+            found.append(rank.values[0])
+        return found
+
+    assert run_ranks(3, run) == [[143.5, 125.25]] * 3
 
 
 def test_hosts_average_what_their_ranks_sum() -> None:

@@ -15,17 +15,17 @@ def job(layers: list[str], shards: int, rows: tuple[int, ...] = (7,), **more: ob
     return Job([fed(sum(rows), 3, 5, 5), *layers], MASTER_SLAVE, shards, rows, **more)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("shards", [2, 3, 4])
+@pytest.mark.parametrize(("shards", "pieces"), [(2, 1), (3, 1), (4, 1), (2, 9), (3, 2)])
 @pytest.mark.parametrize("layers", NETS.values(), ids=NETS.keys())
-def test_all_is_as_on_one_process(layers: list[str], shards: int) -> None:
-    both = job(layers, shards)
+def test_all_is_as_on_one_process(layers: list[str], shards: int, pieces: int) -> None:
+    both = job(layers, shards, pieces=pieces)
     assert_equal(both.together(), both.alone())
 
 
 @pytest.mark.parametrize("rows", [(2, 5), (7, 0)])
 @pytest.mark.parametrize("shards", [2, 3])
 def test_several_masters(rows: tuple[int, ...], shards: int) -> None:
-    both = job(NETS["three in a row"], shards, rows, rotation=0.7)
+    both = job(NETS["three in a row"], shards, rows, rotation=0.7, pieces=2)
     assert_equal(both.together(), both.alone())
 
 

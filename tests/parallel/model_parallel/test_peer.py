@@ -16,17 +16,18 @@ def job(layers: list[str], shards: int, rows: tuple[int, ...], **more: object) -
     return Job([fed(sum(rows), 3, 5, 5), *layers], PEER, shards, rows, **more)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("pieces", [1, 3])
 @pytest.mark.parametrize("spread", SPREADS.values(), ids=SPREADS.keys())
 @pytest.mark.parametrize("layers", NETS.values(), ids=NETS.keys())
-def test_all_is_as_on_one_process(layers: list[str], spread: tuple[int, tuple[int, ...]]) -> None:
-    both = job(layers, *spread)
+def test_all_is_as_on_one_process(layers: list[str], spread: tuple[int, tuple[int, ...]], pieces: int) -> None:
+    both = job(layers, *spread, pieces=pieces)
     assert_equal(both.together(), both.alone())
 
 
 @pytest.mark.parametrize("rows", [(2, 1, 3, 2), (3, 0, 0, 4), (0, 0, 2, 5)])
 def test_two_groups(rows: tuple[int, ...]) -> None:
     """Ranks of one group hold all slices; gradients of a slice are summed over the groups."""
-    both = job(NETS["three in a row"], 2, rows)
+    both = job(NETS["three in a row"], 2, rows, pieces=2)
     assert_equal(both.together(), both.alone())
 
 
@@ -35,8 +36,9 @@ def test_shares_that_have_been_turned() -> None:
     assert_equal(both.together(), both.alone())
 
 
-def test_gradients_of_several_passes_add_up() -> None:
-    both = job(NETS["one behind the other"], 3, (2, 4, 1), passes=3)
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_gradients_of_several_passes_add_up(pieces: int) -> None:
+    both = job(NETS["one behind the other"], 3, (2, 4, 1), passes=3, pieces=pieces)
     assert_equal(both.together(), both.alone())
 
 
@@ -54,8 +56,9 @@ def test_channels_last(layers: list[str]) -> None:
     assert_equal(both.together(), both.alone())
 
 
-def test_a_pass_without_backward() -> None:
-    both = job(NETS["one behind the other"], 3, (3, 0, 4), phase=pb.TEST)
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_a_pass_without_backward(pieces: int) -> None:
+    both = job(NETS["one behind the other"], 3, (3, 0, 4), phase=pb.TEST, pieces=pieces)
     ours, theirs = both.together(), both.alone()
     for edge, value in ours.values.items():
         assert value.allclose(theirs.values[edge], rtol=1e-6, atol=1e-6), edge

@@ -15,6 +15,7 @@ from bpt.parallel.outer.outer_instructions import (
     ApplyGradient,
     AverageSubmitted,
     CutShort,
+    Discard,
     Instruction,
     Lost,
     Merge,
@@ -25,18 +26,23 @@ from bpt.parallel.outer.outer_instructions import (
     from_line,
     to_line,
 )
+from bpt.parallel.outer.outer_step import OuterStep
+from bpt.parallel.outer.staleness import Correction
 from bpt.parallel.outer.update_factors import AgwuUpdate
 
 numbers = st.integers(0, 2**53)
 parts = st.fractions(0, 1000)
 factors = st.floats(0, allow_nan=False, allow_infinity=False)
-updates = st.builds(AgwuUpdate, numbers, numbers, numbers, factors, factors)
+updates = st.builds(AgwuUpdate, numbers, numbers, numbers, factors, factors, factors, factors)
 runs = st.lists(st.tuples(numbers, numbers), max_size=5).map(tuple)
 orders = st.builds(Order, numbers, numbers, parts, parts, runs, numbers, st.booleans(), st.booleans(), numbers)
+corrections = st.builds(Correction, factors, st.lists(st.tuples(numbers, factors), max_size=3).map(tuple))
+steps = st.none() | st.builds(OuterStep, factors, factors, st.booleans())
 instructions = st.one_of(
-    st.builds(Merge, updates),
-    st.builds(ApplyGradient, updates, parts),
-    st.builds(AverageSubmitted, st.lists(numbers).map(tuple), st.lists(factors).map(tuple), numbers),
+    st.builds(Merge, updates, corrections, steps),
+    st.builds(ApplyGradient, updates, parts, corrections),
+    st.builds(Discard, updates),
+    st.builds(AverageSubmitted, st.lists(numbers).map(tuple), st.lists(factors).map(tuple), numbers, steps),
     st.builds(SendOrder, orders),
     st.builds(CutShort, numbers, parts, numbers),
     st.builds(Settled, numbers, numbers),
@@ -61,6 +67,12 @@ def test_there_and_back(instruction: Instruction) -> None:
             Merge(AgwuUpdate(2, 3, 4, 0.1, 2 / 3)),
             '{"Merge": {"update": {"worker": 2, "base": 3, "newest": 4, "gamma": 0.1, '
             '"accuracy": 0.6666666666666666, "share": 1.0}}}',
+        ),
+        (
+            Merge(AgwuUpdate(2, 3, 4, 0.5, 1.0, 1.0, 0.25), Correction(table=((0, 0.5),)), OuterStep(0.7, 0.9, False)),
+            '{"Merge": {"update": {"worker": 2, "base": 3, "newest": 4, "gamma": 0.5, "accuracy": 1.0, "share": 1.0, '
+            '"damping": 0.25}, "correction": {"compensation": 0.0, "table": [[0, 0.5]]}, "step": {"lr": 0.7, '
+            '"momentum": 0.9, "uses_momentum": false}}}',
         ),
         (CutShort(1, Fraction(7, 3), 4), '{"Cut": {"worker": 1, "passes": "7/3", "iterations": 4}}'),
         (Lost((1, 2)), '{"Lost": {"workers": [1, 2], "taken_over": true}}'),

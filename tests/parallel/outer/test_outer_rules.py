@@ -92,6 +92,10 @@ def test_what_can_be_run_passes(exchange: str, text: str, tmp_path: Path) -> Non
         ),
         ("agwu_param { local_epochs: 0 }", 14, "agwu_param: local_epochs is 0; it must be at least 1"),
         ("agwu_param { max_staleness: -1 }", 14, "agwu_param: max_staleness is -1; it must be at least 0"),
+        ("agwu_param { staleness_limit: -1 }", 14, "agwu_param: staleness_limit is -1; it must be at least 0"),
+        ("agwu_param { compensation: -0.5 }", 14, "agwu_param: compensation is -0.5; it must be at least 0"),
+        ("outer_param { lr: 0 }", 15, "outer_param: lr is 0; it must be above 0"),
+        ("outer_param { momentum: 1 }", 15, "outer_param: momentum is 1; it must be at least 0 and below 1"),
         ("agwu_param { push: 0 }", 14, "agwu_param: push is 0; it must be at least 1"),
         ("agwu_param { fetch: -3 }", 14, "agwu_param: fetch is -3; it must be at least 1"),
         ("balance_param { num_batches: 0 }", 17, "balance_param: num_batches is 0; it must be at least 1"),
@@ -180,12 +184,24 @@ def test_of_node(tmp_path: Path) -> None:
         ),
         ("exchange: AGWU balance: IDPA balance_param { num_batches: 3 rule: PAPER }", []),
         (
-            "exchange: SGWU agwu_param { normalizer: ALL max_staleness: 1 push: 1 fetch: 1 }",
+            "exchange: SGWU agwu_param { normalizer: ALL max_staleness: 1 push: 1 fetch: 1 staleness: TABLE }",
             [
                 f"agwu_param {{ {field} }} has no effect with exchange: SGWU"
-                for field in ("normalizer", "max_staleness", "push", "fetch")
+                for field in ("normalizer", "max_staleness", "push", "fetch", "staleness")
             ],
         ),
+        ("exchange: SGWU agwu_param { local_updates: BY_SPEED } outer_param { type: NESTEROV lr: 1 momentum: 0 }", []),
+        ("exchange: AGWU agwu_param { staleness: DISCARD staleness_limit: 3 }", []),
+        ("exchange: LOCAL outer_param { type: DELAYED_NESTEROV }", []),
+        (
+            "exchange: ASGD agwu_param { staleness: TABLE staleness_limit: 3 compensation: 1 } outer_param { lr: 1 }",
+            [
+                "agwu_param { staleness_limit } has no effect without staleness: DISCARD",
+                "agwu_param { compensation } has no effect without staleness: COMPENSATE",
+                "outer_param has no effect without exchange: LOCAL, SGWU or AGWU",
+            ],
+        ),
+        ("exchange: AGWU outer_param { lr: 1 }", ["outer_param { lr } has no effect without a type"]),
         (
             "exchange: ASGD agwu_param { normalizer: ALL local_epochs: 1 weigh_by_accuracy: true }",
             [

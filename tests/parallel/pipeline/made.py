@@ -15,7 +15,8 @@ GPIPE = pb.PipelineParameter.GPIPE
 ONE_F_ONE_B = pb.PipelineParameter.ONE_F_ONE_B
 SEQUENTIAL = pb.PipelineParameter.SEQUENTIAL
 DELAYED = pb.PipelineParameter.DELAYED
-EXACT = [GPIPE, ONE_F_ONE_B, SEQUENTIAL]
+ZERO_BUBBLE = pb.PipelineParameter.ZERO_BUBBLE
+EXACT = [GPIPE, ONE_F_ONE_B, SEQUENTIAL, ZERO_BUBBLE]
 
 
 @dataclass(frozen=True)

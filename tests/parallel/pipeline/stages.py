@@ -10,6 +10,7 @@ from torch import Tensor
 
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine import instructions as do
+from bpt.engine.compute import LibraryCompute, TwoPartCompute
 from bpt.engine.operator import Operator
 from bpt.engine.pipeline_batches import PipelineBatches
 from bpt.graph.layer_graph import LayerGraph
@@ -98,7 +99,9 @@ class Job:
         segments = cut(graph, range(len(graph)), sources_apart=True)
         links = StageLinks(comm)
         stage = Stage(links, self.stages, lambda edge: torch.float32)
-        operator = Operator(net, segments, "cpu", self.engine, stage=stage, splits=(self.micro_batches,))
+        compute = TwoPartCompute if self.rule == pb.PipelineParameter.ZERO_BUBBLE else LibraryCompute
+        splits = (self.micro_batches,)
+        operator = Operator(net, segments, "cpu", self.engine, compute=compute, stage=stage, splits=splits)
         batches = batches_of(operator)
         pipeline = Pipeline(stage.of_segments, stage.transfers, self.passes, self.micro_batches)
         seen: dict[str, dict[int, dict[int, Tensor]]] = {"values": {}, "diffs": {}}
@@ -114,9 +117,11 @@ class Job:
                     operator.forward(segment, micro)
                     loss += operator.losses(segment, micro).item()
                     _note(seen["values"], batches.under_way.states[micro].values, micro)
-                case do.Backward(segment, int(micro)):
+                case do.Backward(segment, int(micro)) | do.BackwardInputs(segment, int(micro)):
                     operator.backward(segment, micro)
                     _note(seen["diffs"], batches.under_way.states[micro].diffs, micro)
+                case do.BackwardWeights(segment, int(micro)):
+                    operator.backward_weights(segment, micro)
                 case do.Send():
                     batches.send(instruction)
                 case do.Recv(_, micro, diff):

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from bpt.base.errors import PrototxtError
-from bpt.train.rules.violations import ignored_settings
+from bpt.parallel.pipeline.pipeline_rules import violations_of_net
+from bpt.train.rules.violations import ignored_settings, violations
 from tests.support.golden_cases import graph_of
 from tests.support.rule_checks import check, solver
 from tests.support.small_solver import NET
@@ -38,6 +39,8 @@ def place_of(text: str) -> str:
         "parallel_param { num_stages: 2 pipeline_param { schedule: DELAYED allocator: MANUAL } }",
         "parallel_param { num_stages: 2 pipeline_param { schedule: DELAYED allocator: GABRA } }",
         "parallel_param { num_stages: 2 pipeline_param { schedule: DELAYED allocator: EXACT } exchange: RING }",
+        "parallel_param { num_stages: 2 pipeline_param { schedule: ZERO_BUBBLE recompute: true } exchange: TREE }",
+        "parallel_param { num_stages: 2 num_shards: 2 pipeline_param { schedule: DELAYED recompute: true } }",
         "debug_info: true parallel_param { num_stages: 1 pipeline_param { micro_batches: 0 } }",  # not read
     ],
 )
@@ -104,6 +107,14 @@ def test_what_can_be_run_passes(more: str, tmp_path: Path) -> None:
             f"parallel_param {{ {STAGES} {DELAYED} §exchange: TREE }}",
             "pipeline_param: schedule: DELAYED goes with exchange: ALLREDUCE, RING or CGDP, not TREE",
         ),
+        (
+            f"parallel_param {{ {STAGES} pipeline_param {{ schedule: ZERO_BUBBLE }} inner_param {{ §engine: AUTO }} }}",
+            "inner_param: engine: AUTO computes the gradients of a layer's inputs and weights in one DAG",
+        ),
+        (
+            f"type: 'Adam' parallel_param {{ {STAGES} pipeline_param {{ schedule: DELAYED §correction: NESTEROV }} }}",
+            "pipeline_param: correction: NESTEROV looks ahead along the momentum of SGD",
+        ),
         ("parallel_param { §num_stages: 0 }", "parallel_param: num_stages is 0; it must be at least 1"),
     ],
 )
@@ -120,6 +131,8 @@ def test_what_is_refused(more: str, message: str, tmp_path: Path) -> None:
         ("num_stages: 2 pipeline_param { allocator: GABRA partitions: 3 gabra_param { seed: 1 } }", "", []),
         ("num_stages: 2 pipeline_param { allocator: MANUAL }", "stage: 1", []),
         ("num_stages: 2 pipeline_param { schedule: DELAYED micro_batches: 8 }", "", ["micro_batches"]),
+        ("num_stages: 2 pipeline_param { schedule: DELAYED correction: NESTEROV }", "", []),
+        ("num_stages: 2 pipeline_param { correction: NESTEROV }", "", ["correction"]),
         ("num_stages: 2 pipeline_param { partition_by: CONV_BLOCKS }", "", []),
         ("num_stages: 2 pipeline_param { allocator: MANUAL partition_by: CONV_BLOCKS }", "stage: 1", ["partition_by"]),
         (
@@ -137,3 +150,19 @@ def test_what_has_no_effect_is_told(parallel: str, stage: str, remarks: list[str
     told = [str(each) for each in ignored_settings(solver_of(f"parallel_param {{ {parallel} }}"), graph=graph)]
     assert len(told) == len(remarks)
     assert all(remark in line for remark, line in zip(remarks, told, strict=True))
+
+
+def test_a_layer_that_cannot_run_forward_again(tmp_path: Path) -> None:
+    writes = (
+        NET + 'layer { name: "out" type: "HDF5Output" bottom: "x" bottom: "y" hdf5_output_param { file_name: "o" } }'
+    )
+    plan = solver_of(f"parallel_param {{ {STAGES} pipeline_param {{ recompute: true }} }}")
+    (found,) = violations_of_net(plan, graph_of(writes))
+    assert (found.layer, found.field[-1]) == ("out", "recompute")
+    assert not list(violations_of_net(solver_of(f"parallel_param {{ {STAGES} }}"), graph_of(writes)))
+
+
+def test_a_server_that_updates_corrects_nothing() -> None:
+    inside = "schedule: DELAYED correction: NESTEROV"
+    plan = solver_of(f"parallel_param {{ {STAGES} exchange: ASGD pipeline_param {{ {inside} }} }}")
+    assert [found.field[-1] for found in violations(plan) if found.field[1:2] == ("pipeline_param",)] == ["correction"]

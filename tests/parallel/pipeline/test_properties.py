@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from bpt.engine.instructions import (
     Backward,
+    BackwardInputs,
+    BackwardWeights,
     Broadcast,
     ExchangeGradients,
     Forward,
@@ -21,7 +23,7 @@ from bpt.engine.instructions import (
 )
 from bpt.parallel.pipeline import Pipeline, instructions
 from bpt.parallel.pipeline.simulation import EqualTimes, simulate
-from tests.parallel.pipeline.made import EXACT, ONE_F_ONE_B, SEQUENTIAL, pipelines
+from tests.parallel.pipeline.made import EXACT, ONE_F_ONE_B, SEQUENTIAL, ZERO_BUBBLE, pipelines
 
 EVERY = settings(max_examples=80, deadline=None)
 Cases = st.tuples(st.sampled_from(EXACT), pipelines())
@@ -29,6 +31,10 @@ Cases = st.tuples(st.sampled_from(EXACT), pipelines())
 
 def made(rule: int, pipeline: Pipeline) -> list[list[Instruction]]:
     return [instructions(rule, pipeline, stage) for stage in range(pipeline.depth)]
+
+
+def kinds_of_backward(rule: int) -> tuple[type[Backward] | type[BackwardInputs] | type[BackwardWeights], ...]:
+    return (BackwardInputs, BackwardWeights) if rule == ZERO_BUBBLE else (Backward,)
 
 
 def places(stream: list[Instruction]) -> dict[Instruction, int]:
@@ -48,7 +54,8 @@ def test_each_stage_does_its_own_work_once(case: tuple[int, Pipeline]) -> None:
         expected: list[Instruction] = [Wait(), UpdateWeights(), *map(ExchangeGradients, segments)]
         expected += [Broadcast()] * pipeline.broadcast
         expected += [LoadBatch(number * pipeline.micro_batches) for number in range(pipeline.passes) if stage == 0]
-        expected += [kind(segment, micro) for kind in (Forward, Backward) for segment in segments for micro in micros]
+        kinds = (Forward, *kinds_of_backward(rule))
+        expected += [kind(segment, micro) for kind in kinds for segment in segments for micro in micros]
         for flow in pipeline.flows:
             for diff in (False, True)[: 1 + flow.diff]:
                 if stage == (flow.to_stage if diff else flow.from_stage):
@@ -62,14 +69,16 @@ def test_each_stage_does_its_own_work_once(case: tuple[int, Pipeline]) -> None:
 @given(Cases)
 def test_nothing_comes_before_what_it_needs(case: tuple[int, Pipeline]) -> None:
     rule, pipeline = case
+    backwards, ends = kinds_of_backward(rule)[0], kinds_of_backward(rule)[-1]
     for stage, stream in enumerate(made(rule, pipeline)):
         at = places(stream)
         segments = [segment for segment, its in enumerate(pipeline.stages) if its == stage]
         for micro in range(pipeline.micros):
             # On a stage the order is that of the net: blobs that stay there are no flows.
             forward = [at[Forward(segment, micro)] for segment in segments]
-            backward = [at[Backward(segment, micro)] for segment in reversed(segments)]
+            backward = [at[backwards(segment, micro)] for segment in reversed(segments)]
             assert forward + backward == sorted(forward + backward)
+            assert all(at[ends(segment, micro)] >= at[backwards(segment, micro)] for segment in segments)
             draw = at.get(LoadBatch(micro - micro % pipeline.micro_batches), -1)
             assert draw < forward[0]
             for flow in pipeline.flows:
@@ -79,12 +88,12 @@ def test_nothing_comes_before_what_it_needs(case: tuple[int, Pipeline]) -> None:
                 if flow.to_stage == stage:
                     assert at[Recv(flow.index, micro)] < at[Forward(flow.target, micro)]
                 if flow.diff and flow.to_stage == stage:
-                    assert at[Backward(flow.target, micro)] < at[Send(flow.index, micro, diff=True)]
+                    assert at[backwards(flow.target, micro)] < at[Send(flow.index, micro, diff=True)]
                 if flow.diff and flow.source is not None and flow.from_stage == stage:
-                    assert at[Recv(flow.index, micro, diff=True)] < at[Backward(flow.source, micro)]
+                    assert at[Recv(flow.index, micro, diff=True)] < at[backwards(flow.source, micro)]
         for segment in segments:
             last = segment if pipeline.overlap else segments[0]
-            assert at[ExchangeGradients(segment)] > at[Backward(last, pipeline.micros - 1)]
+            assert at[ExchangeGradients(segment)] > at[ends(last, pipeline.micros - 1)]
         assert stream[-2:] == [Wait(), UpdateWeights()]
         assert not pipeline.broadcast or stream[0] == Broadcast()
 
@@ -105,8 +114,9 @@ def test_messages_of_a_flow_have_one_order_at_both_ends(case: tuple[int, Pipelin
                     ]
                     assert micros == sorted(micros)
         for segment in range(len(pipeline.stages)):
-            micros = [its.micro or 0 for its in stream if isinstance(its, Backward) and its.segment == segment]
-            assert micros == sorted(micros)
+            for backward in kinds_of_backward(rule):
+                micros = [its.micro or 0 for its in stream if isinstance(its, backward) and its.segment == segment]
+                assert micros == sorted(micros)
 
 
 @EVERY
@@ -126,9 +136,11 @@ def test_no_deadlock_and_no_message_left(case: tuple[int, Pipeline], iterations:
 @EVERY
 @given(pipelines())
 def test_memory(pipeline: Pipeline) -> None:
-    """1F1B keeps n - i micro-batches in block i of n, SEQUENTIAL one."""
+    """1F1B keeps n - i micro-batches in block i of n, SEQUENTIAL one, zero bubble n."""
     few = simulate(made(ONE_F_ONE_B, pipeline), EqualTimes())
     one = simulate(made(SEQUENTIAL, pipeline), EqualTimes())
+    all_ = simulate(made(ZERO_BUBBLE, pipeline), EqualTimes())
     for number, block in enumerate(pipeline.blocks):
         assert 1 <= few.peak(block.segments) <= min(len(pipeline.blocks) - number, pipeline.micros)
         assert one.peak(block.segments) == 1
+        assert all_.peak(block.segments) <= min(len(pipeline.blocks), pipeline.micros)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 
@@ -39,6 +40,13 @@ from tests.parallel.pipeline import made
                 "R0.0 F1.0 B1.0 s0.0 R0.1 F1.1 B1.1 s0.1 X1 W U",
             ],
         ),
+        (
+            made.ZERO_BUBBLE,
+            [
+                "D0 F0.0 S0.0 F0.1 S0.1 r0.0 I0.0 V0.0 r0.1 I0.1 V0.1 X0 W U",
+                "R0.0 F1.0 I1.0 s0.0 R0.1 F1.1 I1.1 s0.1 V1.0 V1.1 X1 W U",
+            ],
+        ),
     ],
 )
 def test_two_stages(rule: int, expected: list[str]) -> None:
@@ -59,7 +67,37 @@ ONE_F_ONE_B_ORDERS = [
     "F{0}.0 F{0}.1 F{0}.2 B{0}.0 F{0}.3 B{0}.1 B{0}.2 B{0}.3 X{0} W U",
     "F{0}.0 F{0}.1 F{0}.2 F{0}.3 B{0}.0 B{0}.1 B{0}.2 B{0}.3 X{0} W U",
 ]
+# ZB-H1 of Qi et al. 2024 on 4 stages with 8 micro-batches, by hand: each stage works without a gap from its first pass
+# backward on, and stage 0 waits 3 units of time before it. The kinds are forward, inputs and weights.
+ZERO_BUBBLE_ORDERS = [
+    "FFFF IVF IVF IVF IVF IV IV IV IV",
+    "FFF IVF IVF IVF IVF IF IV IV IV V",
+    "FF IVF IVF IVF IVF IF IF IV IV VV",
+    "F IVF IVF IVF IVF IF IF IF I VVVV",
+]
 SEQUENTIAL_ORDER = "F{0}.0 B{0}.0 F{0}.1 B{0}.1 F{0}.2 B{0}.2 F{0}.3 B{0}.3 X{0} W U"
+
+
+def test_order_of_zero_bubble() -> None:
+    pipeline = made.chain(range(4), micro_batches=8)
+    for stage, order in enumerate(ZERO_BUBBLE_ORDERS):
+        counts = Counter[str]()
+        expected = ["D0"] * (not stage)
+        for kind in order.replace(" ", ""):
+            expected.append(f"{kind}{stage}.{counts[kind]}")
+            counts[kind] += 1
+        found = made.text(instructions(made.ZERO_BUBBLE, pipeline, stage), messages=False)
+        assert found.split() == [*expected, f"X{stage}", "W", "U"]
+
+
+@pytest.mark.parametrize(("stages", "micros"), [(2, 4), (4, 8), (4, 4), (3, 5), (8, 16)])
+def test_bubble_of_zero_bubble(stages: int, micros: int) -> None:
+    """Of parts of equal times, stages wait for one each, and under 1F1B for three."""
+    pipeline = made.chain(range(stages), micro_batches=micros)
+    split, plain = (simulate(streams(rule, pipeline), EqualTimes()) for rule in (made.ZERO_BUBBLE, made.ONE_F_ONE_B))
+    assert (split.time, plain.time) == (3 * micros + stages - 1, 3 * (micros + stages - 1))
+    assert split.bubble <= 0.5 * plain.bubble
+    assert max(split.peaks.values()) == max(plain.peaks.values())
 
 
 @pytest.mark.parametrize("stages", [1, 2, 3, 4])
@@ -134,7 +172,8 @@ def test_skip_connections_data_and_several_segments_on_a_stage() -> None:
 def test_broadcast_first_and_exchange_last_without_overlap() -> None:
     pipeline = Pipeline((0, 0, 0), (), passes=2, broadcast=True, overlap=False)
     expected = "C D0 F0.0 F1.0 F2.0 B2.0 B1.0 B0.0 D1 F0.1 F1.1 F2.1 B2.1 B1.1 B0.1 X2 X1 X0 W U"
-    assert {made.text(instructions(rule, pipeline, 0)) for rule in made.EXACT} == {expected}
+    whole = [rule for rule in made.EXACT if rule != made.ZERO_BUBBLE]
+    assert {made.text(instructions(rule, pipeline, 0)) for rule in whole} == {expected}
 
 
 @pytest.mark.parametrize(
@@ -143,6 +182,7 @@ def test_broadcast_first_and_exchange_last_without_overlap() -> None:
         (made.GPIPE, "D0 F0.0 F0.1 B0.0 B0.1 D2 F0.2 F0.3 B0.2 B0.3 X0 W U"),  # the memory of one pass
         (made.ONE_F_ONE_B, "D0 F0.0 F0.1 B0.0 D2 F0.2 B0.1 F0.3 B0.2 B0.3 X0 W U"),  # no gap between passes
         (made.SEQUENTIAL, "D0 F0.0 B0.0 F0.1 B0.1 D2 F0.2 B0.2 F0.3 B0.3 X0 W U"),
+        (made.ZERO_BUBBLE, "D0 F0.0 F0.1 I0.0 V0.0 D2 F0.2 I0.1 V0.1 F0.3 I0.2 V0.2 I0.3 V0.3 X0 W U"),
     ],
 )
 def test_two_passes(rule: int, expected: str) -> None:

@@ -9,14 +9,17 @@ from pathlib import Path
 import pytest
 
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.parallel.cluster.cluster import Cluster, IntraNodeLink
+from bpt.parallel.balance.balance_rules import ITERATION
+from bpt.parallel.cluster.cluster import Cluster, IntraNodeLink, Node
 from bpt.parallel.pipeline.pipeline_clock import Clock
 from bpt.parallel.pipeline.placement.problem import Device, DeviceLink, problem_of
 from bpt.parallel.pipeline.stage_placement import place
+from bpt.perf.forecast.arrangement import Arrangement
 from bpt.perf.forecast.exchange_costs import STATUS
-from bpt.perf.forecast.forecast import forecast
+from bpt.perf.forecast.forecast import Iteration, forecast
 from bpt.perf.forecast.peak_memory import HOLES, LIBRARIES
 from tests.support.small_forecasts import BYTES, TIMES, nodes, small
+from tests.support.small_solver import NET
 
 
 @pytest.mark.parametrize(
@@ -282,6 +285,52 @@ def test_shards_hold_and_send_slices(tmp_path: Path) -> None:
     made = forecast(plan, costs, nodes(2, 2, bandwidth=1e12))
     assert made.between == pytest.approx(2 * 448)
     assert made.peak_memory[0] < forecast(plan.with_parallel(num_shards=1), costs, nodes(2, 2)).peak_memory[0]
+
+
+def test_ranks_begin_after_their_own_update(tmp_path: Path) -> None:
+    """5 of 8 samples on the first rank, whose update takes 0.5 s, and 3 on the second, whose update takes 1 s."""
+    plan, costs = small(tmp_path)
+    cluster = Cluster((Node("a", 5, update=0.5), Node("b", 3, update=1.0)))
+    made = Iteration(Arrangement(plan, costs, cluster, given_shares=(5, 3))).forecast()
+    assert made.seconds == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("bandwidth", [1e2, 1e3, 1e5])
+@pytest.mark.parametrize("speeds", [(4, 1), (4, 4), (4, 2, 1)])
+def test_shares_that_make_the_iteration_short(tmp_path: Path, speeds: tuple[float, ...], bandwidth: float) -> None:
+    """ip is exchanged while conv runs backward. A node of a quarter of the speed updates in four times the seconds.
+
+    Of two ranks the shares are the best that there are. They differ where exchange and computing take equally long.
+    """
+    text = "parallel_param { balance: DYNAMIC exchange: CGDP cgdp_param { chunk_size: 1 } }"
+    plan, costs = small(tmp_path, text, net=NET.replace("{ dim: 8 ", "{ dim: 80 "))
+    by_iteration = plan.with_parallel(balance_param=replace(plan.parallel_param.balance_param, by=ITERATION))
+    cluster = Cluster(
+        tuple(
+            Node(f"n{n}", 10 * v, update=0.8 / v, overhead=0.5 / v, bandwidth=bandwidth) for n, v in enumerate(speeds)
+        )
+    )
+    compute, iteration = (forecast(each, costs, cluster) for each in (plan, by_iteration))
+    assert iteration.seconds <= compute.seconds * (1 + 1e-9)
+    assert sum(iteration.shares) == costs.batch == 80
+    if len(speeds) == 2:
+        made = (Arrangement(plan, costs, cluster, given_shares=(80 - own, own)) for own in range(1, 80))
+        assert iteration.seconds == pytest.approx(min(Iteration(each).forecast().seconds for each in made))
+    if (speeds, bandwidth) == ((4, 1), 1e3):
+        assert (compute.shares, iteration.shares) == ((72, 8), (75, 5))
+        assert iteration.seconds < 0.95 * compute.seconds
+
+
+def test_pieces_of_split_layers_overlap(tmp_path: Path) -> None:
+    """ip takes 1/6 s forward and 1/3 s backward, half of it for weights. Its bottoms, 1,024 bytes, travel for as long
+    as forward computes, its tops, 24 bytes, for t. In one piece nothing overlaps. In two, half of what travels is
+    hidden forward, and backward half of t and all of the bottoms."""
+    plan, costs = small(tmp_path, "parallel_param { num_shards: 2 }")
+    cluster = nodes(2, 2, latency=0, bandwidth=6 * 1024)
+    pieces = plan.with_parallel(fc_param=replace(plan.parallel_param.fc_param, pieces=2))
+    t = 24 / (6 * 1024)
+    one, two = (forecast(each, costs, cluster).seconds for each in (plan, pieces))
+    assert one - two == pytest.approx((1 / 12 + t / 2) + (1 / 6 + t / 2))
 
 
 def test_slices_are_updated_and_moved_as_slices(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from bpt.base.errors import FileError, PrototxtError
 from bpt.nn.net_graph import build_graph_of
-from bpt.parallel.balance.profile import Profile, check, read_profile
+from bpt.parallel.balance.profile import Profile, check, read_profile, static_from
 from bpt.parallel.balance.rank_facts import facts
 from bpt.perf.speeds import profiling
 from bpt.perf.speeds.profiling import profile, whole_batch
@@ -43,6 +43,22 @@ def test_two_ranks(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert "Profile: measuring 2 ranks, for batches of 8 samples in all" in caplog.text
     assert "Balance: rank 1 trains" in caplog.text
     assert f"Profile: written to {path}" in caplog.text
+
+
+def test_segments_and_exchanges(tmp_path: Path) -> None:
+    """The small net is one segment: seconds until its gradients are ready, until all is computed, and of the update."""
+    solver = small_solver(tmp_path, "parallel_param { balance: STATIC balance_param { profile: 'p' by: ITERATION } }")
+    path = str(tmp_path / "speed.json")
+    made, _ = run_ranks(2, lambda comm: profile(solver, CPU, comm, path, QUICK))
+    assert made == read_profile(path)
+    (exchange,) = made.exchanges
+    assert exchange > 0
+    for speed in made.speeds:
+        assert {1, max(speed.points)} <= speed.segments.keys() <= speed.points.keys()
+        for ready, computed, update in speed.segments.values():
+            assert 0 < ready == computed
+            assert update > 0
+    assert sum(share.count for share in static_from(made, by_iteration=True).shares(8, 2)) == 8
 
 
 def test_a_profile_is_of_the_run_it_was_made_in(tmp_path: Path) -> None:

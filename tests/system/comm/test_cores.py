@@ -11,7 +11,7 @@ import pytest
 from bpt.base.errors import UserError
 from bpt.system.comm import cores
 from bpt.system.comm.base import Communicator
-from bpt.system.comm.cores import are_scarce, cpu_time, frequency, physical_cores, power, powers, share_cores
+from bpt.system.comm.cores import cpu_time, frequency, longest_sleep, physical_cores, power, powers, share_cores
 from bpt.system.comm.serial import SerialCommunicator
 from tests.support.doubles.thread_ranks import run_ranks
 
@@ -129,13 +129,13 @@ def test_the_user_s_number_of_threads_counts(node: dict[str, tuple[str, set[int]
             threads(node, eight, OMP_NUM_THREADS=wrong)
 
 
-def test_cores_are_scarce_where_waiting_would_take_them_from_computing(
+def test_waits_sleep_where_they_would_take_cores_from_computing(
     node: dict[str, tuple[str, set[int]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node[threading.current_thread().name] = ("a", {0, 1})
-    assert [are_scarce(ranks) for ranks in (1, 2, 3)] == [False, False, True]
+    assert [longest_sleep(ranks) for ranks in (1, 2, 3, 4, 16, 64)] == [0, 0, 5e-4, 5e-4, 2e-3, 8e-3]
     monkeypatch.setattr(cores, "cpu_time", lambda: 1.5)
-    assert [are_scarce(ranks) for ranks in (1, 2, 3)] == [True, True, True]
+    assert [longest_sleep(ranks) for ranks in (1, 2, 3, 6, 24)] == [5e-4, 5e-4, 5e-4, 1e-3, 4e-3]
 
 
 def test_this_machine() -> None:

@@ -8,20 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bpt.system.comm.neighbours import CpuTime, MachineLoad, host_loads, load_since, remarks, set_omp_wait_policy
+from bpt.system.comm.neighbours import CpuTime, MachineLoad, host_loads, load_since, remarks
 
 ALONE = MachineLoad("a", "m", 4, 4.0, 4, busy=3.0, own=3.0)
-
-
-def test_waiting_threads_sleep_soon_unless_the_user_says_how_they_wait() -> None:
-    free: dict[str, str] = {}
-    set_omp_wait_policy(free)
-    assert int(free["GOMP_SPINCOUNT"]) < 300_000  # GNU's default
-    assert int(free["KMP_BLOCKTIME"]) < 200  # LLVM's
-    for own in ({"OMP_WAIT_POLICY": "active"}, {"GOMP_SPINCOUNT": "7", "KMP_BLOCKTIME": "8"}):
-        said = dict(own)
-        set_omp_wait_policy(said)
-        assert said == own
 
 
 def test_times_are_read_as_the_system_tells_them(tmp_path: Path) -> None:

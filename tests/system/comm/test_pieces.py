@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import gc
+import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from bpt.system.comm import pieces
+from bpt.system.comm import cores, pieces
 from bpt.system.comm.pieces import Transfers, flat, is_long, runs
 
 
@@ -78,9 +80,9 @@ class Broken:
         self.Test()
 
 
-@pytest.mark.parametrize("patient", [True, False])
-def test_a_request_that_has_failed_fails_again(patient: bool) -> None:
-    request = Transfers([Late(), Broken()], patient)
+@pytest.mark.parametrize("longest_sleep", [5e-4, 0.0])
+def test_a_request_that_has_failed_fails_again(longest_sleep: float) -> None:
+    request = Transfers([Late(), Broken()], longest_sleep)
     assert not request.Test()
     for call in (request.Wait, request.Wait, request.Test, request.Test):
         with pytest.raises(OSError, match="broken"):
@@ -90,16 +92,69 @@ def test_a_request_that_has_failed_fails_again(patient: bool) -> None:
 @pytest.mark.parametrize("patient", [True, False])
 def test_only_the_impatient_wait_in_the_library(patient: bool) -> None:
     requests = [Late(), Late()]
-    Transfers(requests, patient).Wait()
+    Transfers(requests, 5e-4 * patient).Wait()
     assert [request.waited for request in requests] == [not patient] * 2
     assert [request.looks for request in requests] == [3 if patient else 0] * 2
+
+
+@dataclass
+class Clock:
+    """A clock that only sleeps and looks at requests move."""
+
+    now: float = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@dataclass
+class Arriving:
+    """Done at a moment; a look takes 10 µs."""
+
+    clock: Clock
+    moment: float
+    looks: int = 0
+
+    def Test(self) -> bool:  # noqa: N802
+        self.looks += 1
+        self.clock.sleep(1e-5)
+        return self.clock.now >= self.moment
+
+    Wait = Test
+
+
+def test_all_ranks_of_a_core_together_look_as_often_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a wait of 8 s, a rank looks every longest sleep, beside some looks at the start: 8 / 5e-4 = 16000."""
+    monkeypatch.setattr(cores, "allowed_cpus", lambda: frozenset({0}))
+    monkeypatch.setattr(cores, "cpu_time", lambda: math.inf)
+    looks = {}
+    for ranks in (2, 8, 64):
+        clock = Clock()
+        monkeypatch.setattr(pieces, "time", clock)
+        request = Arriving(clock, 8.0)
+        Transfers([request], cores.longest_sleep(ranks)).Wait()
+        looks[ranks] = request.looks
+        assert clock.now - 8.0 <= cores.longest_sleep(ranks) + 1e-5
+    assert looks[2] == pytest.approx(16000, rel=0.03)
+    assert {ranks: looks[ranks] * ranks for ranks in looks} == pytest.approx(dict.fromkeys(looks, 32000), rel=0.15)
+
+
+def test_a_wait_takes_an_eighth_longer_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    for moment in (1e-3, 1e-2, 1e-1):
+        clock = Clock()
+        monkeypatch.setattr(pieces, "time", clock)
+        Transfers([Arriving(clock, moment)], longest_sleep=1.0).Wait()
+        assert clock.now <= moment * 9 / 8 + 1e-5
 
 
 def test_what_is_abandoned_is_kept_until_it_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rank that is lost ends a collective while others still send what it was to receive."""
     monkeypatch.setattr(pieces, "_abandoned", [])
     requests: list[Any] = [Late(), Broken(), Late()]
-    forgotten, failed, done = (Transfers([request], patient=False) for request in requests)
+    forgotten, failed, done = (Transfers([request]) for request in requests)
     with pytest.raises(OSError, match="broken"):
         failed.Wait()
     done.Wait()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bpt.parallel.outer.outer_instructions import AverageSubmitted, Merge
+from bpt.parallel.outer.outer_instructions import ApplyGradient, AverageSubmitted, Merge
+from bpt.parallel.outer.outer_step import OuterStep
+from bpt.parallel.outer.staleness import Correction
 from bpt.parallel.outer.update_factors import AgwuUpdate
 from bpt.train.outer.global_weights import GlobalWeights
 
@@ -180,3 +183,71 @@ def test_a_worker_that_is_gone_is_forgotten() -> None:
     weights.submit(1, array(5, 2, 10))
     weights.merge(merge(0.5, worker=1))
     same(weights.newest, (3, 2, 10))
+
+
+def test_compensation_by_hand() -> None:
+    """W has moved by (2, -4) since; the gradient (-4, 8), for a rate of 1, becomes g + 0.25 · g² · (2, -4).
+
+    So the worker's change (4, -8) becomes (-4, 56); a half of it counts. The statistic is mixed as ever.
+    """
+    weights = held()
+    weights.submit(0, array(5, -6, 10))
+    weights.merge(merge(0.5))  # to 3, -2, 10
+    weights.submit(1, array(5, -6, 30))
+    step = merge(0.5, worker=1, newest=1)
+    weights.merge(Merge(step.update, Correction(0.25)))
+    same(weights.newest, (3 - 2, -2 + 28, 20))
+
+
+def test_a_compensated_gradient_by_hand() -> None:
+    weights = held()
+    weights.newest = array(2, 1, 10)
+    weights.submit(0, array(3, -2, 7))
+    same(weights.gradient(ApplyGradient(merge(1.0).update, Fraction(0), Correction(0.5))), (3 + 4.5, -2 - 2, 7))
+
+
+def test_a_table_by_hand() -> None:
+    """The second update is the mean of both workers' changes, each by its factor when it came, and its weight."""
+    weights = held()
+    weights.submit(0, array(5, -6, 10))
+    weights.merge(Merge(merge(0.5).update, Correction(table=((0, 1.0),))))
+    same(weights.newest, (3, -2, 10))
+    weights.submit(1, array(1, 6, 10))
+    weights.merge(Merge(merge(1.0, worker=1, newest=1).update, Correction(table=((0, 0.5), (1, 0.25)))))
+    same(weights.newest, (3 + 0.5 * 2, -2 + 0.5 * -4 + 0.25 * 4, 10))
+    resumed = held()
+    resumed.remember(weights.memory())
+    for each in (weights, resumed):
+        each.submit(0, array(2, 1, 0))
+        table = Correction(table=((0, 1.0), (1, 1.0)))
+        same(each.gradient(ApplyGradient(merge(1.0).update, Fraction(0), table)), (2, 5, 0))
+
+
+def test_an_outer_step_by_hand() -> None:
+    """Changes of (2, -4) with momentum 0.5: the momentum is the change, then 1.5 times as much; lr 2."""
+    weights, step = held(), OuterStep(2.0, 0.5)
+    weights.submit(0, array(5, -6, 30))
+    weights.merge(Merge(merge(0.5).update, step=step))
+    same(weights.newest, (1 + 2 * 3, 2 - 2 * 6, 20))
+    for worker in (0, 1):
+        weights.submit(worker, array(9, -14, worker))
+    weights.average(AverageSubmitted((0, 1), (0.5, 0.5), 2, step))
+    same(weights.newest, (7 + 2 * 3.5, -10 - 2 * 7, 0.5))
+
+
+def test_parts_are_stepped_and_corrected_alike() -> None:
+    generator = np.random.default_rng(3)
+    start, *submitted = (generator.standard_normal(9).astype(np.float32) for _ in range(5))
+    spans = slice(0, 4), slice(4, 9)
+    servers = [(slice(0, 9), GlobalWeights(start, 7))]
+    servers += [(span, GlobalWeights(start[span], trained)) for span, trained in zip(spans, (4, 3), strict=True)]
+    for span, server in servers:
+        for number, local in enumerate(submitted):
+            worker = number % 2
+            server.fetch(worker)
+            server.submit(worker, local[span].copy())
+            table = ((0, 0.5), (1, 0.5))[: 1 + number]
+            server.merge(Merge(merge(0.8, worker=worker).update, Correction(0.1, table), OuterStep(0.7, 0.9)))
+    (_, whole), *parts = servers
+    np.testing.assert_array_equal(np.concatenate([part.newest for _, part in parts]), whole.newest)
+    assert all(part.memory().keys() == whole.memory().keys() for _, part in parts)

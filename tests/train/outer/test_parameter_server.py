@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from bpt.base.errors import UserError
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.train.outer.parameter_server import ServerPart, parts_of
 from bpt.train.outer.report import read_csv
 from tests.train.outer.outer_runs import UNWEIGHED, alone, assert_equal, outer, weights
@@ -22,6 +25,50 @@ def test_parts() -> None:
     assert parts_of(ELEMENTS, [1, 2]) == [ServerPart(1, slice(0, 3)), ServerPart(2, slice(3, 7))]
     assert [part.size for part in parts_of(ELEMENTS, range(1, 4))] == [2, 2, 3]
     assert parts_of(ELEMENTS, []) == [ServerPart(0, slice(0, 7))]
+
+
+def test_outer_steps_are_the_same_on_servers_of_parts_and_are_resumed() -> None:
+    """And in a resumed run: momentum continues, so that its first step is longer than the first of all."""
+    parallel = f"exchange: SGWU agwu_param {{ {UNWEIGHED} }} outer_param {{ type: NESTEROV }}"
+    for prefix, ranks, text in (("small", 3, parallel), ("apart", 5, f"{parallel} servers: 2")):
+        outer(ranks, text, f"snapshot_prefix: '{prefix}'")
+        more = f"max_iter: 12 snapshot_prefix: '{prefix}'"
+        outer(ranks, text, more, resume=f"{prefix}_iter_9.solverstate")
+    assert_equal(weights(12, "apart"), weights(12))
+    memory = remembered()
+    assert memory.keys() == {"outer momentum"}
+    for iteration in (9, 12):
+        apart = remembered("apart", iteration)["outer momentum"]
+        np.testing.assert_array_equal(apart, remembered("small", iteration)["outer momentum"])
+    resumed = weights(12)
+    outer(3, f"exchange: SGWU agwu_param {{ {UNWEIGHED} }}", "max_iter: 12", resume="small_iter_9.solverstate")
+    assert not remembered(iteration=12)  # a run without outer steps has no use for it
+    with pytest.raises(AssertionError):
+        assert_equal(weights(12), resumed)
+
+
+def test_a_table_and_delayed_momentum_on_servers_are_replayed() -> None:
+    step = "outer_param { type: DELAYED_NESTEROV momentum: 0.5 }"
+    parallel = f"exchange: AGWU servers: 2 agwu_param {{ staleness: TABLE {UNWEIGHED} }} {step}"
+    outer(5, parallel)
+    Path("small_run").rename("first_run")
+    outer(5, parallel, "snapshot_prefix: 'again'", replay="first_run/replay.jsonl")
+    assert_equal(weights(prefix="again"), weights())
+    memory, again = remembered(), remembered("again")
+    assert {"submission of worker 0", "submission of worker 1"} <= memory.keys() == again.keys()
+    for name, values in memory.items():
+        np.testing.assert_array_equal(again[name], values, err_msg=name)
+    outer(5, parallel, "max_iter: 12 snapshot_prefix: 'on'", resume="again_iter_9.solverstate")
+    (first, *_) = (
+        json.loads(line) for line in Path("on_run/replay.jsonl").read_text().splitlines() if line.startswith('{"Merge')
+    )
+    assert len(first["Merge"]["correction"]["table"]) == 2  # that of the other worker was in the snapshot
+
+
+def remembered(prefix: str = "small", iteration: int = 9) -> dict[str, NDArray[np.float32]]:
+    """What a snapshot has of the server's memory."""
+    state = pb.SolverState.FromString(Path(f"{prefix}_iter_{iteration}.solverstate").read_bytes())
+    return {entry.name: np.array(entry.values.data, np.float32) for entry in state.exchange_memory}
 
 
 @pytest.mark.parametrize("servers", [1, 2, 3])

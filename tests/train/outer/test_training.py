@@ -49,8 +49,8 @@ def test_sgwu_is_the_mean_of_what_the_workers_have_trained(monkeypatch: pytest.M
     submitted: dict[int, NDArray[np.float32]] = {}
 
     class Watched(worker.Worker):
-        def _trained(self) -> NDArray[np.float32]:
-            weights = super()._trained()
+        def trained(self) -> NDArray[np.float32]:
+            weights = super().trained()
             submitted[self._number] = weights.copy()
             return weights
 

@@ -14,7 +14,7 @@ from bpt.system.comm.base import Communicator
 from bpt.system.events.event import Activity
 from bpt.system.events.flight_recorder import FlightRecorder, Position
 from bpt.train.runtime.flight_log import FlightLog
-from bpt.train.runtime.heartbeat import SPARE, Heartbeat, _Alarm, end_it, watched_by
+from bpt.train.runtime.heartbeat import SPARE, Heartbeat, _Alarm, end_it, watched_by, watchers_of
 from tests.support.doubles.thread_ranks import Killed, run_ranks
 from tests.support.marks import slow
 
@@ -110,8 +110,28 @@ def test_who_watches_whom() -> None:
             watcher: watched_by(hosts, watcher)[rank] for watcher in range(6) if rank in watched_by(hosts, watcher)
         }
         assert len(least) >= 3
+        assert watchers_of(hosts, rank) == list(least)
         first = min(least, key=lambda watcher: least[watcher])
         assert hosts[first] == hosts[rank] or hosts.count(hosts[rank]) == 1
+
+
+def test_a_rank_finds_its_watchers_without_asking_what_all_others_watch() -> None:
+    """It compares each host once."""
+    compared = 0
+
+    class Host(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, other)
+
+    for ranks in (64, 256):
+        compared = 0
+        assert watchers_of([Host(rank // 4) for rank in range(ranks)], 6) == [4, 7, 8, 9]
+        assert compared == ranks
 
 
 def test_a_rank_that_is_at_its_disk_for_long_is_named_again_and_again(

@@ -35,6 +35,7 @@ def local(settings: str, others: str = "") -> str:
         (3, "steps: 3 start_iter: 2 momentum: KEEP", "", "snapshot_format: HDF5 average_param { decay: 0.5 }"),
         # The moments alone are apart.
         pytest.param(2, "steps: 3 momentum: KEEP", "", "type: 'Adam' momentum2: 0.99", marks=pytest.mark.slow),
+        (2, "steps: 2", "outer_param { type: NESTEROV }", ""),
         pytest.param(4, "steps: 2", STAGES, "larc: true larc_turbo: true", marks=pytest.mark.slow),
     ],
 )

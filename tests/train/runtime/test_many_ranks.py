@@ -19,6 +19,7 @@ pytestmark = pytest.mark.usefixtures("folder")
 
 PEERS = "parallel_param { num_shards: 2 }"
 MASTERS = "parallel_param { num_shards: 2 fc_param { scheme: MASTER_SLAVE } }"
+PIECES = "parallel_param { fc_param { pieces: 2 } }"
 TREE = "parallel_param { exchange: TREE }"
 LIBRARY = "parallel_param { exchange: TREE tree_param { sends: LIBRARY } }"
 CGDP = "parallel_param {{ exchange: CGDP cgdp_param {{ chunk_size: {} }} }}"
@@ -45,6 +46,8 @@ def alone(*overrides: str) -> tuple[spread_runs.Run, spread_runs.Saved, spread_r
         (2, [MASTERS]),
         slow(4, [TREE, PEERS]),
         (4, [TREE, MASTERS]),
+        (2, [PEERS, PIECES]),
+        (2, [MASTERS, PIECES, TASKS]),
         slow(2, [CGDP.format(1)]),
         (3, [CGDP.format(2), STATIC]),
         slow(4, [CGDP.format(1), PEERS]),

@@ -186,6 +186,14 @@ def test_balances(tmp_path: Path) -> None:
     assert [type(parallel.batches.balance) for parallel in uniform] == [Uniform, Uniform]
 
 
+def test_a_profile_without_exchanges(tmp_path: Path) -> None:
+    source = small_solver(tmp_path, text=solver_with(STATIC.replace('"speed.json"', '"speed.json" by: ITERATION')))
+    write(source, facts_of(source, 2))
+    graph = build_graph_of(source.train)
+    with pytest.raises(FileError, match=r"has no times of segments and exchanges, .* Measure on these hosts"):
+        run_ranks(2, lambda comm: setup_parallelism(source, graph, comm))
+
+
 def test_static_balance_of_masters_is_by_their_own_speeds(tmp_path: Path) -> None:
     """Ranks take 1, 2, 3 and 4 seconds a sample; the masters are the first and the third."""
     source = small_solver(tmp_path, text=solver_with(f"{STATIC} {MASTER}"))
@@ -257,6 +265,12 @@ def test_a_batch_factor_is_handed_on(tmp_path: Path) -> None:
         ('balance_param { profile: "p" }', "balance_param { profile } has no effect without balance: STATIC"),
         ("balance_param { rule: PAPER }", "balance_param { rule } has no effect without balance: IDPA"),
         ("balance_param { num_batches: 2 }", "balance_param { num_batches } has no effect without balance: IDPA"),
+        ("balance_param { by: ITERATION }", "balance_param { by } has no effect without balance: STATIC or DYNAMIC"),
+        (
+            "balance: DYNAMIC exchange: TREE balance_param { by: ITERATION }",
+            "balance_param { by } has no effect with exchange: TREE",
+        ),
+        ("balance: DYNAMIC exchange: CGDP balance_param { by: ITERATION }", ""),
         ("balance_param { normalizer: UNIFORM } sync_batch_norm: true batch_scope: REPLICA exchange: TREE", ""),
     ],
 )

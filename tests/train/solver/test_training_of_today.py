@@ -22,6 +22,7 @@ SPREAD = {
     "2 shards": (2, "num_shards: 2"),
     "2 stages": (2, "num_stages: 2 pipeline_param { micro_batches: 2 batch_norm_over: BATCH }"),
     "tree": (3, "exchange: TREE"),
+    "sharded update": (3, "update: SHARDED"),
     "all": (4, "num_shards: 2 exchange: RING"),
 }
 

@@ -10,6 +10,7 @@ from bpt.config.optim_spec import OptimSpec
 from bpt.engine.optim import averages, layer_rates, momentum_policy
 from bpt.engine.optim.gradients import LearnableParam, learnable_params
 from bpt.engine.optim.rules.base import UPDATE_RULES, UpdateRule, num_moments
+from bpt.engine.optim.weight_slices import NO_SLICES, WeightSlices
 from bpt.nn.net import Net
 
 __all__ = ["UPDATE_RULES", "LearnableParam", "UpdateRule", "learnable_params", "make_rule", "num_moments", "violations"]
@@ -17,18 +18,19 @@ __all__ = ["UPDATE_RULES", "LearnableParam", "UpdateRule", "learnable_params", "
 REGULARIZATIONS = ("L1", "L2")
 
 
-def make_rule(spec: OptimSpec, net: Net, keep_updates: bool = False) -> UpdateRule:
+def make_rule(spec: OptimSpec, net: Net, keep_updates: bool = False, slices: WeightSlices = NO_SLICES) -> UpdateRule:
     """Return the update rule that ``spec.type`` names, for the parameters of ``net``, with an empty history.
 
     Args:
         keep_updates: keep the last update of each parameter for inspection.
+        slices: what this rank updates of those parameters that ranks divide.
 
     Raises:
         PrototxtError: ``violations`` finds something.
     """
     for violation in violations(spec):
         raise violation.error(lambda *_: None)
-    return UPDATE_RULES[spec.type](spec, learnable_params(net), keep_updates)
+    return UPDATE_RULES[spec.type](spec, learnable_params(net, slices), keep_updates)
 
 
 def violations(spec: OptimSpec) -> Iterator[Violation]:

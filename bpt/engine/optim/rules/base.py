@@ -40,6 +40,7 @@ class UpdateNumbers:
     scale: float  # factor on the gradients: clipping and 1 / iter_size
     iteration: int  # from 0
     momentum: float
+    late: int | None = None  # iterations by which the gradients are late, if the rule is to correct that
 
     def of(self, lr_mult: float, decay_mult: float) -> UpdateNumbers:
         """Return the numbers of parameters with these multipliers, if these are those of 1."""
@@ -67,6 +68,8 @@ class UpdateRule:
     """An update needs norms of whole parameters, so that all gradients must be there before it begins."""
     decouples_decay: ClassVar[bool] = False
     """Weight decay is no part of the gradient: the rule itself adds it to the update."""
+    corrects_delays: ClassVar[bool] = False
+    """The rule can correct late gradients."""
 
     def __init__(self, spec: OptimSpec, parameters: Sequence[LearnableParam], keep_updates: bool = False) -> None:
         self.spec = spec
@@ -92,7 +95,9 @@ class UpdateRule:
             self.updates = [None] * len(self.parameters) if wanted else None
 
     @torch.no_grad()
-    def update(self, rate: float, iteration: int, members: Sequence[int] | None = None) -> None:
+    def update(
+        self, rate: float, iteration: int, members: Sequence[int] | None = None, late: int | None = None
+    ) -> None:
         """Update parameters from their ``.grad``, and drop the gradients.
 
         A parameter without a gradient counts as having a zero one, as in Caffe: weight decay and momentum still move
@@ -102,10 +107,12 @@ class UpdateRule:
             rate: the learning rate.
             iteration: from 0.
             members: indices of the parameters; ``None``: all. Gradients are clipped by the norm of all gradients.
+            late: iterations by which the gradients are late, to correct that; ``None``: nothing is corrected.
         """
+        assert late is None or self.corrects_delays
         members = range(len(self.parameters)) if members is None else members
         if self.shard_info.updates:
-            self._update(rate, iteration, members)
+            self._update(rate, iteration, members, late)
         self._drop_gradients(members)
 
     def piecewise(self, rate: float, iteration: int) -> UpdatePiece | None:
@@ -140,6 +147,7 @@ class UpdateRule:
         first: int,
         last: int | None,
     ) -> None:
+        self.before_change()
         groups: dict[UpdateNumbers, list[int]] = {}
         for value in values:
             if value.grad is not None and id(value) in steps:
@@ -193,10 +201,10 @@ class UpdateRule:
         for index in members:
             self.parameters[index].value.grad = None
 
-    def _update(self, rate: float, iteration: int, members: Sequence[int]) -> None:
+    def _update(self, rate: float, iteration: int, members: Sequence[int], late: int | None) -> None:
         scale = gradient_scale(self._norm, self.spec)
         self.before_change()
-        common = self._step(rate, scale, iteration)
+        common = replace(self._step(rate, scale, iteration), late=late)
         if self._local_rate is not None:
             self._update_by_layer(self._local_rate, common, members)
         else:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from bpt.engine.optim.rules.base import UPDATE_RULES, UpdateNumbers, UpdateRule
+from bpt.engine.optim.rules.look_ahead import look_ahead
 from bpt.engine.optim.rules.sgd import fused_sgd
 from bpt.engine.optim.tensor_group import TensorGroup
 
@@ -14,19 +15,15 @@ from bpt.engine.optim.tensor_group import TensorGroup
 class Nesterov(UpdateRule):
     """Nesterov's momentum: ``v' = momentum · v + rate · g;  w ← w - ((1 + momentum) · v' - momentum · v)``."""
 
+    corrects_delays = True
+
     def _compute(self, group: TensorGroup, step: UpdateNumbers) -> list[Tensor]:
-        # The update is rate · g + momentum · v', the same without a copy of the old v.
-        (velocity,) = group.moments
-        torch._foreach_mul_(velocity, step.momentum)
-        torch._foreach_add_(velocity, group.gradients, alpha=step.rate)
-        torch._foreach_mul_(group.gradients, step.rate)
-        torch._foreach_add_(group.gradients, velocity, alpha=step.momentum)
-        return group.gradients
+        return look_ahead(group, step)  # rate · g + momentum · v', which needs no copy of the old v
 
     def _fuse(self, group: TensorGroup, step: UpdateNumbers) -> bool:
         # torch's v ← momentum · v + g;  w ← w - (g + momentum · v), with the rate taken into g beforehand.
         factor = step.rate * step.scale
-        if not step.momentum or not factor or (step.decay and not self._l2):
+        if not step.momentum or not factor or (step.decay and not self._l2) or step.late:
             return False
         if group.weights[0].dtype != torch.float32:  # torch takes grad_scale as float32 only
             return False

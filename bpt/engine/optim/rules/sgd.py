@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.optim.sgd import sgd
 
 from bpt.engine.optim.rules.base import UPDATE_RULES, UpdateNumbers, UpdateRule
+from bpt.engine.optim.rules.look_ahead import look_ahead
 from bpt.engine.optim.tensor_group import TensorGroup
 
 
@@ -25,7 +26,11 @@ class SGD(UpdateRule):
     The rate is inside ``v``, unlike in torch: when it changes, earlier gradients keep their old rate.
     """
 
+    corrects_delays = True
+
     def _compute(self, group: TensorGroup, step: UpdateNumbers) -> list[Tensor]:
+        if step.late is not None:
+            return look_ahead(group, step)
         (velocity,) = group.moments
         torch._foreach_mul_(velocity, step.momentum)
         torch._foreach_add_(velocity, group.gradients, alpha=step.rate)
@@ -34,7 +39,7 @@ class SGD(UpdateRule):
     def _fuse(self, group: TensorGroup, step: UpdateNumbers) -> bool:
         # torch's v ← momentum · v + (1 - dampening) · (g + weight_decay · w) with the rate inside; its kernel
         # keeps no v without momentum.
-        if not step.momentum or not step.scale or (step.decay and not self._l2):
+        if not step.momentum or not step.scale or (step.decay and not self._l2) or step.late is not None:
             return False
         dampening = 1 - step.rate * step.scale
         fused_sgd(group, step.momentum, step.decay / step.scale, dampening=dampening, nesterov=False)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from bpt.config.plan.run_plan import CompressionSpec
 
 
-PASSES = 28  # by counting: residuals are added, what is written is read again, and what is left is kept
+PASSES = 28  # by counting: residuals are added, what is written is read again, and the remainder is kept
 
 
 class Half:

@@ -53,6 +53,7 @@ class SimulationOutcome:
         nodes: in order.
         durations: t_j^(i): for each pass the seconds that each node computed (Eq. 8).
         updates: of the global weights.
+        discarded: submissions that were too stale (``staleness: DISCARD``).
         staleness: number of versions missed → updates; empty for SGWU, which has none.
         exchanges: that the node with the most of them made.
         weight_bytes: that travelled, to the server and from it, as weights or gradients.
@@ -71,6 +72,7 @@ class SimulationOutcome:
     data_bytes: int
     weights: int
     events: int
+    discarded: int = 0
 
     @cached_property
     def waiting_time(self) -> float:
@@ -123,6 +125,7 @@ class SimulationTotals:
     def __init__(self, nodes: int) -> None:
         self.staleness: Counter[int] = Counter()
         self.updates = 0
+        self.discarded = 0
         self.weight_bytes = 0
         self.data_bytes = 0
         self._exchanges = [0] * nodes

@@ -14,6 +14,7 @@ from bpt.parallel.outer.base import OuterSchedule
 from bpt.parallel.outer.outer_instructions import (
     ApplyGradient,
     AverageSubmitted,
+    Discard,
     Instruction,
     Merge,
     Order,
@@ -91,6 +92,8 @@ class Simulator:
                 self._totals.updated(instruction.update.staleness)
             elif isinstance(instruction, AverageSubmitted):
                 self._totals.updated()
+            elif isinstance(instruction, Discard):
+                self._totals.discarded += 1
 
     def _send(self, order: Order) -> None:
         """Send an order from the server."""
@@ -195,6 +198,7 @@ class Simulator:
             data_bytes=totals.data_bytes,
             weights=self._job.weights,
             events=self._events.happened,
+            discarded=totals.discarded,
         )
 
     def _node(self, worker: SimulatedWorker) -> NodeOutcome:

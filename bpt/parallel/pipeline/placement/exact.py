@@ -21,8 +21,8 @@ def best_placement(objective: Objective, start: Ints) -> Ints:
 
     Partitions are placed one after the other, the heaviest first, on every device. A partial placement is dropped if
     it exceeds a limit, leaves too few partitions for the empty devices, or if not even its bound is better than the
-    best placement so far. The bound of a time: no device gets less than it has, and what is left takes at least what
-    it would, cut as one likes (``Relaxation``). The bound of a profit: what is left brings at most what it would, cut
+    best placement so far. The bound of a time: no device gets less than it has, and the rest takes at least what
+    it would, cut as one likes (``Relaxation``). The bound of a profit: the rest brings at most what it would, cut
     as one likes, in the room of the weakest devices.
 
     Args:
@@ -76,7 +76,7 @@ class _Search:
         self.best = start
         self.least = float(score(objective, start[None])[0])
         self.relaxation = Relaxation(self.loads)
-        self.alive = self.loads.least_alive
+        self.alive = self.loads.run_again(self.loads.least_alive)
         self.twins = _twins(self.loads)
         self.seen = 0
 

@@ -22,7 +22,7 @@ def limits(objective: Objective) -> tuple[Floats, Floats]:
     Memory, at least, without what other devices send; and the capacities of Eq. 6: under PROFIT, or if they are given.
     """
     loads = objective.loads
-    takes = [loads.parameters + loads.least_alive * loads.activations]
+    takes = [loads.parameters + loads.run_again(loads.least_alive) * loads.activations]
     has = [loads.memory - np.where(np.arange(loads.m) == 0, loads.source_memory, 0.0)]
     if isinstance(objective, Profit):
         takes.append(objective.p)

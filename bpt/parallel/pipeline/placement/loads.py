@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property, wraps
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,10 @@ def excess(needed: Floats, there: Floats | float) -> Floats:
     return found
 
 
+_Param = pb.PipelineParameter
+_BY_BLOCKS = (_Param.ONE_F_ONE_B, _Param.DELAYED, _Param.ZERO_BUBBLE)
+"""The schedules under which a device holds as much of a batch as the number of blocks says."""
+FloatOrFloats = TypeVar("FloatOrFloats", float, Floats)
 Load: TypeAlias = Callable[["Loads", Ints], Floats]
 
 
@@ -74,7 +78,7 @@ class Loads:
         self.source_memory = 0.0
         delayed = problem.rule == pb.PipelineParameter.DELAYED
         for layer, cost in enumerate(problem.costs):
-            self.work[part[layer]] += cost.work
+            self.work[part[layer]] += problem.work_of(cost)
             if layer in sources:
                 self.source_memory += cost.parameters + cost.activations
             else:
@@ -129,11 +133,12 @@ class Loads:
         return found
 
     def alive(self, genes: Ints) -> Floats:
-        """Return (K, n): the part of a batch's activations that a partition holds at once.
+        """Return (K, n): the part of a batch that a partition holds at once: of its inputs, and of its activations.
 
         Under GPIPE all micro-batches run forward before one runs backward; under SEQUENTIAL there is one micro-batch at
         a time. Under ONE_F_ONE_B a block, which is a run of partitions on one device, holds one micro-batch for itself
-        and one for each block behind it. DELAYED does the same with whole batches.
+        and one for each block behind it. DELAYED does the same with whole batches. Under ZERO_BUBBLE a block holds one
+        micro-batch for each block of the net.
         """
         found: Floats = np.broadcast_to(self._alive(_columns(genes)).T, genes.shape)
         return found
@@ -141,18 +146,30 @@ class Loads:
     def _alive(self, columns: Columns) -> Floats:
         """Return ``alive``, (n, K), or (n, 1) if it does not depend on the placement."""
         rule = self.problem.rule
-        if rule not in (pb.PipelineParameter.ONE_F_ONE_B, pb.PipelineParameter.DELAYED):
+        if rule not in _BY_BLOCKS:
             return np.full((self.n, 1), self.least_alive)
         behind = np.ones(columns.shape, dtype=np.int32)
         behind[:-1] += (columns[:0:-1] != columns[-2::-1]).cumsum(0, dtype=np.int32)[::-1]
         if rule == pb.PipelineParameter.DELAYED:
             return behind.astype(np.float64)
+        if rule == pb.PipelineParameter.ZERO_BUBBLE:
+            behind = np.broadcast_to(behind[:1], behind.shape)
         return np.minimum(behind, self.problem.micro_batches) / self.problem.micro_batches
+
+    def run_again(self, alive: FloatOrFloats) -> FloatOrFloats:
+        """Return the part of a batch's activations that is held where ``alive`` is that of the inputs.
+
+        If micro-batches run forward again, a device has the activations of one. A backward pass in two parts keeps them
+        until the second one, and what gathers micro-batches runs all of them.
+        """
+        problem = self.problem
+        keeps = problem.rule == pb.PipelineParameter.ZERO_BUBBLE or problem.gathers
+        return alive if keeps or not problem.recomputes else alive * 0 + 1.0 / problem.micro_batches
 
     @property
     def least_alive(self) -> float:
-        """The least part of a batch's activations that a partition holds, wherever it is."""
-        rules = pb.PipelineParameter.ONE_F_ONE_B, pb.PipelineParameter.SEQUENTIAL
+        """The least part of a batch that a partition holds, wherever it is; ``alive`` describes it."""
+        rules = (_Param.ONE_F_ONE_B, _Param.ZERO_BUBBLE, _Param.SEQUENTIAL)
         return 1.0 / self.problem.micro_batches if self.problem.rule in rules else 1.0
 
     @cached_property
@@ -183,7 +200,7 @@ class Loads:
         columns = _columns(genes)
         alive = self._alive(columns)
         slots = _slots(columns)
-        own = self._totals(slots, self._trained(alive) + self.activations[:, None] * alive)
+        own = self._totals(slots, self._trained(alive) + self.activations[:, None] * self.run_again(alive))
         return own + self._largest(slots) + self._received_bytes(columns, alive)
 
     def memory_shares(self, genes: Ints) -> Floats:
@@ -224,7 +241,8 @@ class Loads:
         """
         columns = _columns(genes)
         alive = self._alive(columns)
-        return self._totals(_slots(columns), self.activations[:, None] * alive) + self._received_bytes(columns, alive)
+        own = self._totals(_slots(columns), self.activations[:, None] * self.run_again(alive))
+        return own + self._received_bytes(columns, alive)
 
     def _received_bytes(self, columns: Columns, alive: Floats) -> Floats:
         """Return (K, m): the bytes of blobs received from others, and on stage 0 of layers without bottoms."""

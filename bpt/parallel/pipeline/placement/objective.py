@@ -19,7 +19,7 @@ class Relaxation:
     and at least the least of ``(1 - φ) L + φ Σ x_j / s_j``, subject to ``f_j + x_j / s_j ≤ L``, ``r_j ≤ L`` and ``Σ x_j
     = rest``. Of this linear program's dual, ``max λ rest + Σ y_j f_j + Σ z_j r_j`` with ``Σ y_j + Σ z_j = 1 - φ``,
     ``y_j ≥ max(0, λ s_j - φ)`` and ``z_j ≥ 0``, every feasible point is a bound. For each λ the best is ``y_j = max(0,
-    λ s_j - φ)``, and what is left of ``1 - φ`` for the greatest f or r. That is concave in λ, with breaks at ``λ = φ /
+    λ s_j - φ)``, and the rest of ``1 - φ`` for the greatest f or r. That is concave in λ, with breaks at ``λ = φ /
     s_j``, so the greatest over these and the last feasible λ is the optimum.
 
     (For φ = 0: the busiest device so far, or all devices until they end together.)

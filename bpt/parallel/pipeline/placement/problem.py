@@ -35,6 +35,7 @@ class Cost:
         trained: bytes of the values of the parameters that it trains, alone.
         largest: bytes of the values of the largest of these.
         diffs: bytes of the diffs of its tops and bottoms, which are there while it runs backward.
+        weights: the part of ``backward`` that a backward pass in two computes in its second part.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Cost:
     trained: int = 0
     largest: int = 0
     diffs: float = 0
+    weights: float = 0.0
 
     @property
     def work(self) -> float:
@@ -64,7 +66,7 @@ def costs_of(
     A layer without bottoms costs no time: data are read ahead. Without measurements a layer costs its FLOPs forward
     and twice as many backward, if it runs backward at all. A trained parameter takes memory for its values, its
     gradient and ``histories`` blobs of its update rule, any other one for its values only; shared ones count at their
-    owner's layer.
+    owner's layer. Half of the backward pass of a layer that multiplies by weights is for the gradients of these.
 
     Args:
         precision: says how much memory an element takes.
@@ -101,6 +103,7 @@ def _cost(
         sum(trained),
         max(trained, default=0),
         _diffs(graph, node, itemsizes) / replicas,
+        backward / replicas * _weights_part(graph, node, bool(trained)),
     )
 
 
@@ -114,6 +117,13 @@ def _times(node: LayerNode, measured: Mapping[str, tuple[float, float]] | None) 
     if node.type == "Split":
         return 0.0, 0.0
     raise UserError(f'the measured costs have no layer "{node.name}"; measure this net anew')
+
+
+def _weights_part(graph: LayerGraph, node: LayerNode, is_trained: bool) -> float:
+    """Return the part of a layer's backward pass that a pass in two computes in its second part."""
+    if not (is_trained and node.layer_type.multiplies):
+        return 0.0
+    return 0.5 if any(wants_diff(graph, edge) for edge in node.bottoms) else 1.0
 
 
 def _activations(graph: LayerGraph, node: LayerNode, itemsizes: Sequence[int]) -> float:
@@ -196,6 +206,7 @@ class Problem:
         adds: whether gradients add up over micro-batches or passes: the one that is added needs room of its own.
         replicas: the number of pipelines that share the net's batch; costs and crossings are those of one.
         gathers: layers that run once for all micro-batches.
+        recomputes: devices keep what they receive, and run forward again before they run backward.
     """
 
     costs: tuple[Cost, ...]
@@ -211,6 +222,7 @@ class Problem:
     adds: bool = False
     replicas: int = 1
     gathers: frozenset[int] = frozenset()
+    recomputes: bool = False
 
     def __post_init__(self) -> None:
         assert self.costs and self.devices and self.micro_batches >= 1
@@ -227,14 +239,21 @@ class Problem:
     def filling(self) -> float:
         """The part φ of a step in which nothing overlaps, as ``StepTime`` counts it.
 
-        1 / micro-batches where these travel one behind the other; all of it under SEQUENTIAL, none under DELAYED.
+        1 / micro-batches where these travel one behind the other, a third of that under ZERO_BUBBLE; all of it under
+        SEQUENTIAL, none under DELAYED.
         """
         match self.rule:
             case pb.PipelineParameter.SEQUENTIAL:
                 return 1.0
             case pb.PipelineParameter.DELAYED:
                 return 0.0
+            case pb.PipelineParameter.ZERO_BUBBLE:
+                return 1.0 / (3 * self.micro_batches)
         return 1.0 / self.micro_batches
+
+    def work_of(self, cost: Cost) -> float:
+        """Return the work of a layer on its device, in one or two passes forward."""
+        return cost.work + cost.forward * self.recomputes
 
     @property
     def work(self) -> float:
@@ -260,7 +279,8 @@ def problem_of(
     Args:
         graph: in phase TRAIN.
         devices: in order of the stages.
-        param: its ``schedule``, ``micro_batches`` and ``partition_by`` count; under DELAYED, a batch travels whole.
+        param: its ``schedule``, ``micro_batches``, ``recompute`` and ``partition_by`` count; under DELAYED, a batch
+            travels whole.
             Blocks that layers name stay together in any case.
         precision, measured, histories: see ``costs_of``.
         together: runs of layers ``[start, end)`` that must not be cut, besides those of ``inseparable_runs`` (say, what
@@ -286,6 +306,7 @@ def problem_of(
         micro_batches > 1 or passes > 1,
         replicas,
         gathers,
+        param.recompute,
     )
 
 

@@ -100,7 +100,7 @@ class SpanCosts:
         for device in range(m):
             here = (starts < ends) & ((starts == 0) == (device == 0)) & ((ends == n) == (device == m - 1))
             alive = _alive(loads, device)
-            held = parameters + added + (alive - 1) * copied + alive * (activations + taken)
+            held = parameters + added + (alive - 1) * copied + alive * taken + loads.run_again(alive) * activations
             if device == 0:
                 held = held + loads.source_memory
             lack = excess(held, loads.memory[device])
@@ -156,6 +156,8 @@ def _alive(loads: Loads, device: int) -> float:
             return behind
         case pb.PipelineParameter.ONE_F_ONE_B:
             return min(behind / loads.problem.micro_batches, 1.0)
+        case pb.PipelineParameter.ZERO_BUBBLE:
+            return min(loads.m / loads.problem.micro_batches, 1.0)
     return loads.least_alive
 
 

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 from bpt.engine.instructions import (
     Backward,
+    BackwardInputs,
+    BackwardWeights,
     Broadcast,
     ExchangeGradients,
     Forward,
@@ -149,7 +151,7 @@ def simulate(streams: Sequence[Sequence[Instruction]], times: PipelineTimes) -> 
         streams: of stage 0, 1, …; of several iterations one behind the other.
 
     Raises:
-        DeadlockError: no stage can go on.
+        DeadlockError: no stage can continue.
     """
     stages, network = play(streams, times)
     updates = [stage.updates for stage in stages]
@@ -173,7 +175,7 @@ def play(
         times: as Times has them, or arrays of those of many pipelines; then ``later`` takes arrays, too.
 
     Raises:
-        DeadlockError: no stage can go on.
+        DeadlockError: no stage can continue.
     """
     network = Network(streams, later)
     stages = [PlayedStage(number, stream, times, network, later) for number, stream in enumerate(streams)]
@@ -213,6 +215,8 @@ class PlayedStage(SteppedProcess):
             **dict.fromkeys((Broadcast, LoadBatch, PostRecv, ReleaseBatch), self._take_no_time),
             Forward: self._forward,
             Backward: self._backward,
+            BackwardInputs: self._backward_inputs,
+            BackwardWeights: self._backward_weights,
             ForwardBackward: self._both,
             Send: self._send,
             Recv: self._receive,
@@ -241,7 +245,18 @@ class PlayedStage(SteppedProcess):
 
     def _backward(self, backward: Backward) -> None:
         self._compute(backward, self._times.backward(self._number, backward.segment))
-        self._in_flight[backward.segment] -= 1
+        self._end_micro_batch(backward.segment)
+
+    def _backward_inputs(self, backward: BackwardInputs) -> None:
+        stage, segment = self._number, backward.segment
+        self._compute(backward, self._times.backward(stage, segment) - self._times.weights(stage, segment))
+
+    def _backward_weights(self, backward: BackwardWeights) -> None:
+        self._compute(backward, self._times.weights(self._number, backward.segment))
+        self._end_micro_batch(backward.segment)
+
+    def _end_micro_batch(self, segment: int) -> None:
+        self._in_flight[segment] -= 1
         self._has_gradients = True
 
     def _both(self, both: ForwardBackward) -> None:

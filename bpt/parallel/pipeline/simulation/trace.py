@@ -17,6 +17,10 @@ class PipelineTimes(Protocol):
 
     def backward(self, stage: int, segment: int) -> float: ...
 
+    def weights(self, stage: int, segment: int) -> float:
+        """Return the part of ``backward`` that a backward pass in two computes in its second part."""
+        ...
+
     def transfer(self, flow: int, diff: bool) -> float:
         """Return how long the values of flow ``flow``, or their diff, occupy the link between its stages."""
         ...
@@ -46,6 +50,9 @@ class EqualTimes:
 
     def backward(self, stage: int, segment: int) -> float:
         return self.backwards
+
+    def weights(self, stage: int, segment: int) -> float:
+        return self.backwards / 2
 
     def transfer(self, flow: int, diff: bool) -> float:
         return self.transfers

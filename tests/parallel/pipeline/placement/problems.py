@@ -39,7 +39,7 @@ def working(problem: Problem, stages: Sequence[int]) -> list[float]:
     """Seconds in which each device computes, from the stage of each layer."""
     total = [0.0] * len(problem.devices)
     for cost, stage in zip(problem.costs, running(problem, stages), strict=True):
-        total[stage] += (cost.forward + cost.backward) / problem.devices[stage].speed
+        total[stage] += (cost.forward * (1 + problem.recomputes) + cost.backward) / problem.devices[stage].speed
     return total
 
 
@@ -61,7 +61,9 @@ def running(problem: Problem, stages: Sequence[int]) -> list[int]:
 
 def step_time(problem: Problem, stages: Sequence[int]) -> float:
     """STEP_TIME: what does not overlap, and the slowest device or link for the rest."""
-    parts: dict[int, float] = {Param.SEQUENTIAL: 1.0, Param.DELAYED: 0.0}
+    parts: dict[int, float] = {
+        Param.SEQUENTIAL: 1.0, Param.DELAYED: 0.0, Param.ZERO_BUBBLE: 1 / problem.micro_batches / 3
+    }  # fmt: skip
     part = parts.get(problem.rule, 1 / problem.micro_batches)
     places = working(problem, stages) + received(problem, stages)
     return (1 - part) * max(places) + part * sum(places)
@@ -75,7 +77,9 @@ def memory(problem: Problem, stages: Sequence[int]) -> list[float]:
         if layer in problem.sources:
             total[0] += cost.parameters + cost.activations
         else:
-            total[stages[layer]] += cost.parameters + alive[layer] * cost.activations
+            once = problem.recomputes and problem.rule != Param.ZERO_BUBBLE
+            held = 1 / problem.micro_batches if once else alive[layer]
+            total[stages[layer]] += cost.parameters + held * cost.activations
             if problem.rule == Param.DELAYED:
                 total[stages[layer]] += (alive[layer] - 1) * cost.trained
     if problem.adds:
@@ -100,6 +104,8 @@ def _alive(problem: Problem, stages: Sequence[int]) -> list[float]:
         return [min(1.0, count / problem.micro_batches) for count in in_flight]
     if problem.rule == Param.DELAYED:
         return [float(count) for count in in_flight]
+    if problem.rule == Param.ZERO_BUBBLE:
+        return [min(1.0, in_flight[0] / problem.micro_batches)] * len(stages)
     return [1 / problem.micro_batches if problem.rule == Param.SEQUENTIAL else 1.0] * len(stages)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -57,19 +58,20 @@ def test_alive() -> None:
         problems.Param.SEQUENTIAL: [[0.25] * 5] * 2,
         problems.Param.ONE_F_ONE_B: [[0.75, 0.75, 0.5, 0.25, 0.25], [1, 1, 0.75, 0.5, 0.25]],
         problems.Param.DELAYED: [[3, 3, 2, 1, 1], [5, 4, 3, 2, 1]],
+        problems.Param.ZERO_BUBBLE: [[0.75] * 5, [1.0] * 5],
     }
     for rule, alive in expected.items():
         loads = Loads(Problem(costs, (), devices, rule=rule, micro_batches=4), range(5))
         assert loads.alive(genes).tolist() == alive
 
 
-@pytest.mark.parametrize(
-    "rule", [problems.Param.GPIPE, problems.Param.ONE_F_ONE_B, problems.Param.SEQUENTIAL, problems.Param.DELAYED]
-)
-def test_plain_reckoning(rule: int) -> None:
+@pytest.mark.parametrize("recomputes", [False, True])
+@pytest.mark.parametrize("rule", problems.Param.Schedule.values())
+def test_plain_reckoning(rule: int, recomputes: bool) -> None:
     rng = random.Random(rule)
     for seed in range(60):
         problem = problems.random_problem(seed, rng.randrange(3, 14), rng.randrange(1, 4), True, rule)
+        problem = replace(problem, recomputes=recomputes)
         if len(problem.cuts) < len(problem.devices):
             continue
         loads = Loads(problem, partitions(problem, rng.randrange(len(problem.devices), len(problem.cuts) + 1)))

@@ -39,7 +39,9 @@ def test_from_the_graph() -> None:
     assert flops[1] >= 2 * 2 * 3 * 4  # multiply and add, 2 samples
     assert costs_of(graph, FLOAT32) == (
         Cost("in", 0.0, 0.0, 0, 4 * (6 + 2)),
-        Cost("a", flops[1], 2 * flops[1], 3 * 4 * 16, 4 * 8, 4 * 16, 4 * 12, 4 * 8),  # values, gradients, history
+        Cost(  # values, gradients, history; its bottom wants no diff
+            "a", flops[1], 2 * flops[1], 3 * 4 * 16, 4 * 8, 4 * 16, 4 * 12, 4 * 8, 2 * flops[1]
+        ),
         Cost("r", flops[2], 2 * flops[2], diffs=4 * (8 + 8)),  # over its bottom
         Cost("b", flops[3], 2 * flops[3], 4 * 20, 4 * 10, diffs=4 * (8 + 10)),  # frozen: values only
         Cost("l", flops[4], 2 * flops[4], 0, 4, diffs=4 * 10),
@@ -52,7 +54,7 @@ def test_replicas_divide_what_depends_on_samples() -> None:
     whole, half = (costs_of(graph_of(TEXT), FLOAT32, replicas=replicas)[1] for replicas in (1, 2))
     assert half == replace(
         whole, forward=whole.forward / 2, backward=whole.backward / 2, activations=whole.activations / 2,
-        diffs=whole.diffs / 2,
+        diffs=whole.diffs / 2, weights=whole.weights / 2,
     )  # fmt: skip
 
 

@@ -80,7 +80,12 @@ def loss_and_gradient(weights: Weights, batch: int) -> tuple[float, Weights]:
 
 
 def reference(
-    weights: Weights, iterations: int, delays: dict[str, int], first: int = 0, velocity: Weights | None = None
+    weights: Weights,
+    iterations: int,
+    delays: dict[str, int],
+    first: int = 0,
+    velocity: Weights | None = None,
+    looks_ahead: bool = False,
 ) -> tuple[list[Weights], list[float]]:
     """Weights after each iteration, and each batch's loss.
 
@@ -90,6 +95,8 @@ def reference(
     Args:
         delays: of each layer.
         first: the iteration at which the run begins, with this ``velocity``.
+        looks_ahead: with τ iterations of delay, gradients count 1 / (τ + 1), momentum lasts as much longer, and the
+            weights are where it carries those that updates lead to, in τ + 1 iterations.
     """
     velocity = dict(velocity or {name: np.zeros_like(value) for name, value in weights.items()})
     gradients: dict[int, Weights] = {}
@@ -102,8 +109,13 @@ def reference(
             batch = now - delays[name[0]]
             if batch >= first:
                 rate = 0.1 * 0.5 ** (batch // 3)
-                velocity[name] = 0.9 * velocity[name] + rate * (gradients[batch][name] + 0.01 * value)
+                before, ahead = velocity[name], 1 + delays[name[0]] * looks_ahead
+                momentum, rate = 1 - 0.1 / ahead, rate / ahead
+                velocity[name] = momentum * before + rate * (gradients[batch][name] + 0.01 * value)
                 updated[name] = value - velocity[name]
+                if looks_ahead:
+                    further = sum(momentum**power for power in range(1, ahead + 1))
+                    updated[name] = value - velocity[name] - further * (velocity[name] - before)
         weights = updated
         trail.append(weights)
     return trail, losses
@@ -155,6 +167,12 @@ def test_three_stages_are_the_equations() -> None:
     shown = losses_of(run.lines)
     np.testing.assert_allclose(shown[:8], [losses[0], losses[0], *losses[:6]], rtol=1e-4)
     np.testing.assert_allclose(shown[8], loss_and_gradient(expected[-1], 8)[0], rtol=1e-4)
+
+
+def test_weights_look_ahead_by_the_delays() -> None:
+    expected, _ = reference(start(), 8, THREE, looks_ahead=True)
+    train(3, DELAYED, "parallel_param { pipeline_param { correction: NESTEROV } }")
+    check(expected)
 
 
 def test_all_that_is_shown_of_an_iteration_is_of_one_batch() -> None:

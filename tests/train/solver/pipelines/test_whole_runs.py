@@ -22,6 +22,7 @@ def pipeline(stages: int, schedule: str, micro_batches: int = 1) -> str:
     return f'parallel_param {{ num_stages: {stages} pipeline_param {{ {param} }} }} net: "{stages}.prototxt"'
 
 
+RECOMPUTE = "parallel_param { pipeline_param { recompute: true } }"
 TWO, THREE, FOUR = pipeline(2, "GPIPE", 3), pipeline(3, "ONE_F_ONE_B", 2), pipeline(4, "SEQUENTIAL", 4)
 
 
@@ -71,6 +72,7 @@ def assert_same_run(ranks: int, *overrides: str) -> None:
         slow(4, 2, "GPIPE", RING),
         slow(6, 3, "SEQUENTIAL", CGDP),
         (4, 2, "ONE_F_ONE_B", SEARCHED),
+        (3, 3, "ZERO_BUBBLE", RECOMPUTE),
     ],
 )
 def test_undivided_batches(ranks: int, stages: int, schedule: str, exchange: str) -> None:
@@ -143,6 +145,9 @@ def test_losses_that_count_labels_wait_for_all_micro_batches(ranks: int, schedul
         pytest.param(4, 2, "ONE_F_ONE_B", 3, RING, marks=pytest.mark.slow),
         slow(6, 3, "ONE_F_ONE_B", 2, CGDP),
         pytest.param(3, 3, "SEQUENTIAL", 4, "", marks=pytest.mark.slow),
+        (4, 2, "ZERO_BUBBLE", 3, CGDP),
+        (3, 3, "GPIPE", 2, RECOMPUTE),
+        slow(3, 3, "ZERO_BUBBLE", 4, RECOMPUTE),
     ],
 )
 def test_micro_batches(ranks: int, stages: int, schedule: str, micro_batches: int, exchange: str) -> None:
@@ -245,8 +250,11 @@ def test_stored_statistics_are_in_the_snapshot() -> None:
 
 
 @pytest.mark.usefixtures("normalised")
-@pytest.mark.parametrize(("stages", "schedule"), [(2, "GPIPE"), (3, "ONE_F_ONE_B")])
-def test_a_micro_batch_is_normalised_as_a_batch_of_iter_size_is(stages: int, schedule: str) -> None:
+@pytest.mark.parametrize(
+    ("stages", "schedule", "more"),
+    [(2, "GPIPE", ""), (3, "ONE_F_ONE_B", ""), (2, "ZERO_BUBBLE", ""), (3, "ONE_F_ONE_B", RECOMPUTE)],
+)
+def test_a_micro_batch_is_normalised_as_a_batch_of_iter_size_is(stages: int, schedule: str, more: str) -> None:
     """6 samples in 3 micro-batches, twice an iteration, are 6 batches of 2; the statistics, too."""
     single = "parallel_param { sync_batch_norm: false } snapshot: 5 clip_gradients: -1 display: 4"
     net = Path("net.prototxt")
@@ -258,7 +266,7 @@ def test_a_micro_batch_is_normalised_as_a_batch_of_iter_size_is(stages: int, sch
     remove_snapshots()
     net.write_text(text)
     place_all(NORMALISED)
-    run = train(stages, single, pipeline(stages, schedule, 3))
+    run = train(stages, single, pipeline(stages, schedule, 3), more)
     shown = [line for line in expected.lines if "Train net" not in line.words]
     assert_same_lines([line for line in run.lines if "Train net" not in line.words], shown)
     Saved.read(5).check(middle)

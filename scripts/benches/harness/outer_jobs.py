@@ -1,4 +1,4 @@
-"""Jobs of ``scripts/bench bptcnn``: the texts to train by, and the commands that train by them on the test bed."""
+"""Jobs of the outer layer on the digits: the texts to train by, and the commands that train by them on the test bed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bpt.config.proto.sources import read_net, read_solver
 from bpt.config.proto.text import to_text
 from bpt.perf.simulate.simulation import Strategy
 from bpt.train.outer.report import RunRecord, read_csv
-from scripts.benches.bptcnn.data import write_test_net, write_training, write_windows
+from scripts.benches.harness.digits import write_test_net, write_training, write_windows
 from scripts.benches.harness.launch import PROTOTXT, RANK, ROOT, JobError, environment, mpirun, order
 from scripts.benches.harness.testbed import TESTBED
 
@@ -145,12 +145,16 @@ class Jobs:
         used = self._hosts[: 1 + nodes]
         return ",".join(f"{host}:{1 if number else 1 + servers}" for number, host in enumerate(used))
 
-    def train(self, way: Strategy, seed: int, nodes: int = 0, threads: int = 0) -> Left:
+    def train(
+        self, way: Strategy, seed: int, nodes: int = 0, threads: int = 0, fields: str = "", name: str = ""
+    ) -> Left:
         """Train one way.
 
         Args:
             nodes: computing nodes, the fastest first; 0: all.
             threads: of the inner layer of each node (``inner_param { engine: TASK_DAG }``); 0: without it.
+            fields: more of ``parallel_param``.
+            name: of the run, if there are more fields than the way says.
 
         Raises:
             JobError: it has failed.
@@ -159,12 +163,11 @@ class Jobs:
         apart = f" servers: {servers}" * (servers > 0)
         inner = f" inner_param {{ engine: TASK_DAG num_threads: {threads} }}" * (threads > 0)
         more = "" if way == RIVAL else self._agwu
-        chosen = f"parallel_param {{ exchange: {way.exchange} balance: {way.balance}{apart}{inner}{more} }}"
-        if way == RIVAL:  # stale gradients with momentum diverge; the steps are as long without it
-            param = read_solver(self._solver).param
-            chosen += f" momentum: 0 base_lr: {param.base_lr / (1 - param.momentum):g}"
+        chosen = f"parallel_param {{ exchange: {way.exchange} balance: {way.balance}{apart}{inner}{more}{fields} }}"
+        if way.exchange == RIVAL.exchange:
+            chosen += without_momentum(self._solver)
         words = ["train", "--solver", str(self._solver), "--set", chosen, "--set"]
-        name = str(way) + f" {nodes} nodes" * (nodes > 0) + f" {threads} threads" * (threads > 0)
+        name = name or str(way) + f" {nodes} nodes" * (nodes > 0) + f" {threads} threads" * (threads > 0)
         used = nodes or self.nodes
         if not self._bed:
             return self._run(name, seed, [*mpirun(1 + used + servers), sys.executable, "-m", "bpt", *words])
@@ -208,6 +211,12 @@ class Jobs:
             noted.write_text(str((before + busy(watched)) / 2))
         weights = prefix.with_name(f"run_iter_{self._iterations}.caffemodel")
         return Left(read_csv(report), weights, float(noted.read_text()))
+
+
+def without_momentum(solver: Path) -> str:
+    """The settings of ASGD: stale gradients with momentum diverge; the steps are as long without it."""
+    param = read_solver(solver).param
+    return f" momentum: 0 base_lr: {param.base_lr / (1 - param.momentum):g}"
 
 
 def call(words: Sequence[str], log: Path) -> None:

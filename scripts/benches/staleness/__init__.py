@@ -1,0 +1,1 @@
+"""``scripts/bench staleness`` (bench.py): accuracy of asynchronous training against the spread of the nodes' speeds."""
