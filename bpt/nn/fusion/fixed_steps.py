@@ -10,6 +10,7 @@ from torch import Tensor
 
 from bpt.nn.fusion import program
 from bpt.nn.fusion.fusion_steps import FusionStep, hook_tables
+from bpt.nn.fusion.operations import PreparedConvolution, PreparedProduct
 from bpt.nn.layers import Layer
 
 PASSES = 2  # passes of one shape that run by the steps, before they become a program
@@ -49,6 +50,11 @@ class FixedSteps(Sequence[FusionStep]):
     def __len__(self) -> int:
         return len(self._steps)
 
+    @property
+    def num_programs(self) -> int:
+        """The number of shapes of samples for which there is a program."""
+        return len(self._programs)
+
     def run(self, values: dict[int, Tensor], one_by_one: Callable[[], None]) -> None:
         """Run the steps on ``values``, as Net.run does.
 
@@ -85,3 +91,6 @@ class FixedSteps(Sequence[FusionStep]):
         function = program.record(self._steps, self._layers, by_edge, expected)
         if function is not None:
             self._programs[key] = function
+            for step in self._steps:
+                if isinstance(step.operation, PreparedConvolution | PreparedProduct):
+                    step.operation.release()  # the program has its own

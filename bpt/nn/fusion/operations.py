@@ -129,6 +129,10 @@ class PreparedConvolution:
                 top = self._total.overwrite(0, top, bottoms[1])
         return top if self._relu is None else self._relu.overwrite(0, top)
 
+    def release(self) -> None:
+        """Free what was prepared; the next pass prepares it again."""
+        self._weights = self._packed = None
+
     def gain(self) -> tuple[float, float]:
         """Return numbers a and b such that the product is at most ``a · max |x| + b``; it must have run before."""
         return _gain(self._weights)
@@ -173,6 +177,10 @@ class PreparedProduct:
         fits = self._packed is not None and self._packed.rows == len(flat)
         top = self._packed(flat) if self._packed is not None and fits else self._head.forward_by(self._weights, flat)
         return top if self._relu is None else self._relu.overwrite(0, top)
+
+    def release(self) -> None:
+        """Free what was prepared; the next pass prepares it again."""
+        self._weights = self._packed = None
 
     def gain(self) -> tuple[float, float]:
         """Return numbers a and b such that the product is at most ``a · max |x| + b``; it must have run before."""

@@ -28,6 +28,7 @@ from bpt.nn.layers import Layer
 from bpt.nn.layers.activation import ReLU
 from bpt.nn.layers.concat import Split
 from bpt.nn.layers.dropout import Dropout
+from bpt.nn.layers.normalize import LRN
 from bpt.nn.layers.pooling import Pooling
 
 TRIALS = 3  # runs in which torch observes the strides of blobs, and compiles, and shows the result
@@ -135,6 +136,8 @@ def _layer_call(layer: Layer, over: bool) -> Callable[..., Tops]:
         return lambda bottom: layer.overwrite(0, bottom)
     if isinstance(layer, Split):
         return lambda bottom: (bottom,) * layer.copies  # as without gradients
+    if isinstance(layer, LRN) and layer.across:
+        return lambda bottom: torch.ops.bpt.lrn_across(bottom, layer.size, layer.alpha, layer.beta, layer.k)
     return _pool_by(layer) if isinstance(layer, Pooling) else layer.forward
 
 
