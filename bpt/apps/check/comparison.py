@@ -16,6 +16,7 @@ from torch import Tensor
 from bpt.apps.check.delayed_reference import DelayedUpdates, delays_of
 from bpt.apps.check.faults import AnyFault, check_happened, drop_links, injected
 from bpt.apps.check.local_replicas import LocalRun, train_in_turn
+from bpt.base.errors import PrototxtError
 from bpt.base.log import columns
 from bpt.config.plan.run_plan import CompressionSpec, ParallelSpec, RunPlan
 from bpt.config.precision import FLOAT64, Precision
@@ -108,7 +109,16 @@ def compare(
 
     Returns:
         The differences of each trained parameter on the first remaining rank (empty on others); the remaining ranks.
+
+    Raises:
+        PrototxtError: the plan promises no curve of one process.
     """
+    if plan.parallel_param.balance_param.follows_noise:
+        raise PrototxtError(
+            "parallel_param: batch { rule: NOISE_SCALE } sees the noise of the ranks' gradients, so one process would "
+            "train other batches, and there is nothing to compare; set rule: FIXED to check the rest",
+            plan.origin("parallel_param", "balance_param", "batch", "rule"),
+        )
     plan = replace(plan.training_only(), asked_precision=precision)
     if codec := plan.parallel_param.compression_param.name:
         LOG.info("Comparing without codec: %s, which changes gradients on purpose", codec)

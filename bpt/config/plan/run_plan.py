@@ -78,6 +78,16 @@ class OuterSpec:
 
 
 @dataclass(frozen=True)
+@spec_of(pb.BatchParameter)
+class BatchSpec:
+    """The batch of all replicas together."""
+
+    rule: int = SCHEMA
+    min: int = SCHEMA
+    max: int = SCHEMA
+
+
+@dataclass(frozen=True)
 @spec_of(pb.BalanceParameter)
 class BalanceSpec:
     """The division of samples among replicas of unequal speed."""
@@ -89,6 +99,12 @@ class BalanceSpec:
     finish: int = SCHEMA
     migrate: bool = SCHEMA
     by: int = SCHEMA
+    batch: BatchSpec = SCHEMA
+
+    @property
+    def follows_noise(self) -> bool:
+        """Whether the batch follows the noise of the gradients."""
+        return self.batch.rule == pb.BatchParameter.NOISE_SCALE
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,8 @@ class GatherOverlap:
             for event in played.events if costs.divides else ():
                 if isinstance(event.instruction, Forward):
                     begin.setdefault(event.instruction.segment, float(np.min(event.start)))
-            own, at, late = [], 0.0, 0.0
+            own: list[tuple[int, float, float]] = []
+            at = late = 0.0
             for segment, start in sorted(begin.items(), key=lambda each: each[1]):
                 seconds = costs.seconds(segment)
                 if seconds:

@@ -21,7 +21,7 @@ from bpt.engine.status import Status
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.part import WHOLE, Part
 from bpt.graph.segments import Segment
-from bpt.graph.stages import part_of
+from bpt.graph.stages import part_of, run_again
 from bpt.graph.staging import Staging
 from bpt.nn.net import Net
 from bpt.parallel.balance import Balance
@@ -140,8 +140,15 @@ class Parallel(Closeable):
             splits=splits,
             gathers=gathered(net.graph, self.staging),
             delay=delay,
-            recomputes=training and self.grid.stages > 1 and self.param.pipeline_param.recompute,
+            recomputed=self._recomputed(net.graph),
         )
+
+    def _recomputed(self, graph: LayerGraph) -> frozenset[int]:
+        """Return the layers of a net that run forward again before they run backward."""
+        trains = graph.phase == pb.TRAIN and self.grid.stages > 1
+        if not self.staging or not trains or not self.param.pipeline_param.recompute:
+            return frozenset()
+        return run_again(self.staging.of_layers, self.staging.rule)
 
     def _collectives(self, net: Net, device: torch.device) -> MpiFcOperator | None:
         """Return the operator that exchanges the blobs of split layers."""
