@@ -54,10 +54,10 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
             "use another schedule, or balance: STATIC",
         )
     if is_by_iteration(plan) and parallel.replica_ranks > 1:
-        field = "num_stages" if parallel.num_stages > 1 else "num_shards"
+        field, value = ("num_stages", parallel.depth) if parallel.depth > 1 else ("num_shards", parallel.num_shards)
         yield Violation(
             (PARALLEL, PARAM, "by"),
-            f"by: ITERATION follows the gradients of whole nets, and {field} is {getattr(parallel, field)}",
+            f"by: ITERATION follows the gradients of whole nets, and {field} is {value}",
             f"set by: COMPUTE, or {field}: 1",
         )
     if is_by_iteration(plan) and parallel.divides_update:
@@ -86,8 +86,8 @@ def _noise(plan: RunPlan) -> Iterator[Violation]:
         why = f"NOISE_SCALE compares each rank's gradients with their sum, which exchange: {name} does not give to all"
         yield Violation(rule, why, "use exchange: ALLREDUCE, RING or CGDP")
     if parallel.replica_ranks > 1:
-        field = "num_stages" if parallel.num_stages > 1 else "num_shards"
-        why = f"NOISE_SCALE compares gradients of whole nets, and {field} is {getattr(parallel, field)}"
+        field, value = ("num_stages", parallel.depth) if parallel.depth > 1 else ("num_shards", parallel.num_shards)
+        why = f"NOISE_SCALE compares gradients of whole nets, and {field} is {value}"
         yield Violation(rule, why, f"set {field}: 1")
     if parallel.divides_update:
         why = f"NOISE_SCALE needs all gradient sums, and with update: {_update_of(plan)} each rank has a slice of them"
