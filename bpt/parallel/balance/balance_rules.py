@@ -90,7 +90,7 @@ def _noise(plan: RunPlan) -> Iterator[Violation]:
         why = f"NOISE_SCALE compares gradients of whole nets, and {field} is {getattr(parallel, field)}"
         yield Violation(rule, why, f"set {field}: 1")
     if parallel.divides_update:
-        why = f"NOISE_SCALE needs all sums of gradients, and with update: {_update_of(plan)} each rank has a slice of them"
+        why = f"NOISE_SCALE needs all sums of gradients, and update: {_update_of(plan)} gives each rank a slice of them"
         yield Violation(rule, why, "set update: REPLICATED")
     if codec := parallel.compression_param.name:
         yield Violation(rule, f"NOISE_SCALE needs exact sums of gradients, and codec: {codec} rounds them")
