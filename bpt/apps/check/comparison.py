@@ -143,7 +143,7 @@ def compare(
     if world.rank:
         return [], world
     LOG.info("Now the same on one process%s", ", which applies gradients as late" if delays else "")
-    if staging and plan.parallel_param.num_stages > 1:
+    if staging and plan.parallel_param.depth > 1:
         LOG.info("It runs the same %d micro-batches, because BatchNorm normalises by them", staging.micro_batches)
     reference = replace(plan.with_seed(seed), parallel_param=ParallelSpec(), notes=())
     noted: dict[Blob, Tensor] = {}
@@ -189,7 +189,7 @@ def _sequential_staging(parallel: Parallel, graph: LayerGraph) -> Staging | None
     if parallel.grid.replicas > 1 and not is_dividable(graph):
         _check_sequential(graph, parallel.param.sync_batch_norm)
         return Staging.alone(graph, (parallel.grid.replicas,))
-    staging, ranks = parallel.staging, parallel.batches.samples.size
+    staging, ranks = parallel.staging, parallel.batches.number
     by_batch = [node for node in graph.nodes if LAYERS[node.type].normalises_by_batch(node.spec)]
     over_batch = parallel.param.pipeline_param.batch_norm_over == pb.PipelineParameter.BATCH
     if not by_batch or over_batch or staging is None or staging.micro_batches == 1:

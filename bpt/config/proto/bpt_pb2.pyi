@@ -803,7 +803,7 @@ class DataPosition(_message.Message):
     def __init__(self, net: _Optional[str] = ..., layer: _Optional[str] = ..., samples: _Optional[int] = ...) -> None: ...
 
 class ParallelParameter(_message.Message):
-    __slots__ = ("num_stages", "num_shards", "batch_scope", "exchange", "cgdp_param", "agwu_param", "balance", "balance_param", "fc_param", "pipeline_param", "inner_param", "sync_batch_norm", "server", "ship_data", "servers", "tree_param", "fault_param", "auto", "compression_param", "local_param", "transport", "update", "outer_param")
+    __slots__ = ("num_stages", "num_shards", "batch_scope", "exchange", "cgdp_param", "agwu_param", "balance", "balance_param", "fc_param", "pipeline_param", "inner_param", "sync_batch_norm", "server", "ship_data", "servers", "tree_param", "fault_param", "auto", "compression_param", "local_param", "transport", "update", "outer_param", "replica")
     class BatchScope(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         GLOBAL: _ClassVar[ParallelParameter.BatchScope]
@@ -881,6 +881,7 @@ class ParallelParameter(_message.Message):
     TRANSPORT_FIELD_NUMBER: _ClassVar[int]
     UPDATE_FIELD_NUMBER: _ClassVar[int]
     OUTER_PARAM_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
     num_stages: int
     num_shards: int
     batch_scope: ParallelParameter.BatchScope
@@ -904,7 +905,8 @@ class ParallelParameter(_message.Message):
     transport: ParallelParameter.Transport
     update: ParallelParameter.Update
     outer_param: OuterParameter
-    def __init__(self, num_stages: _Optional[int] = ..., num_shards: _Optional[int] = ..., batch_scope: _Optional[_Union[ParallelParameter.BatchScope, str]] = ..., exchange: _Optional[_Union[ParallelParameter.Exchange, str]] = ..., cgdp_param: _Optional[_Union[CgdpParameter, _Mapping]] = ..., agwu_param: _Optional[_Union[AgwuParameter, _Mapping]] = ..., balance: _Optional[_Union[ParallelParameter.Balance, str]] = ..., balance_param: _Optional[_Union[BalanceParameter, _Mapping]] = ..., fc_param: _Optional[_Union[FcParameter, _Mapping]] = ..., pipeline_param: _Optional[_Union[PipelineParameter, _Mapping]] = ..., inner_param: _Optional[_Union[InnerParameter, _Mapping]] = ..., sync_batch_norm: _Optional[bool] = ..., server: _Optional[_Union[ParallelParameter.Server, str]] = ..., ship_data: _Optional[bool] = ..., servers: _Optional[int] = ..., tree_param: _Optional[_Union[TreeParameter, _Mapping]] = ..., fault_param: _Optional[_Union[FaultParameter, _Mapping]] = ..., auto: _Optional[bool] = ..., compression_param: _Optional[_Union[CompressionParameter, _Mapping]] = ..., local_param: _Optional[_Union[LocalParameter, _Mapping]] = ..., transport: _Optional[_Union[ParallelParameter.Transport, str]] = ..., update: _Optional[_Union[ParallelParameter.Update, str]] = ..., outer_param: _Optional[_Union[OuterParameter, _Mapping]] = ...) -> None: ...
+    replica: _containers.RepeatedCompositeFieldContainer[ReplicaParameter]
+    def __init__(self, num_stages: _Optional[int] = ..., num_shards: _Optional[int] = ..., batch_scope: _Optional[_Union[ParallelParameter.BatchScope, str]] = ..., exchange: _Optional[_Union[ParallelParameter.Exchange, str]] = ..., cgdp_param: _Optional[_Union[CgdpParameter, _Mapping]] = ..., agwu_param: _Optional[_Union[AgwuParameter, _Mapping]] = ..., balance: _Optional[_Union[ParallelParameter.Balance, str]] = ..., balance_param: _Optional[_Union[BalanceParameter, _Mapping]] = ..., fc_param: _Optional[_Union[FcParameter, _Mapping]] = ..., pipeline_param: _Optional[_Union[PipelineParameter, _Mapping]] = ..., inner_param: _Optional[_Union[InnerParameter, _Mapping]] = ..., sync_batch_norm: _Optional[bool] = ..., server: _Optional[_Union[ParallelParameter.Server, str]] = ..., ship_data: _Optional[bool] = ..., servers: _Optional[int] = ..., tree_param: _Optional[_Union[TreeParameter, _Mapping]] = ..., fault_param: _Optional[_Union[FaultParameter, _Mapping]] = ..., auto: _Optional[bool] = ..., compression_param: _Optional[_Union[CompressionParameter, _Mapping]] = ..., local_param: _Optional[_Union[LocalParameter, _Mapping]] = ..., transport: _Optional[_Union[ParallelParameter.Transport, str]] = ..., update: _Optional[_Union[ParallelParameter.Update, str]] = ..., outer_param: _Optional[_Union[OuterParameter, _Mapping]] = ..., replica: _Optional[_Iterable[_Union[ReplicaParameter, _Mapping]]] = ...) -> None: ...
 
 class OuterParameter(_message.Message):
     __slots__ = ("type", "lr", "momentum")
@@ -923,6 +925,14 @@ class OuterParameter(_message.Message):
     lr: float
     momentum: float
     def __init__(self, type: _Optional[_Union[OuterParameter.Type, str]] = ..., lr: _Optional[float] = ..., momentum: _Optional[float] = ...) -> None: ...
+
+class ReplicaParameter(_message.Message):
+    __slots__ = ("ranks", "num_stages")
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    NUM_STAGES_FIELD_NUMBER: _ClassVar[int]
+    ranks: int
+    num_stages: int
+    def __init__(self, ranks: _Optional[int] = ..., num_stages: _Optional[int] = ...) -> None: ...
 
 class CompressionParameter(_message.Message):
     __slots__ = ("codec", "ratio", "rank", "warm_up", "links")

@@ -106,7 +106,7 @@ def _bound(
     progress = RunProgress()
     heals = group.everyone.tolerant and plan.parallel_param.fault_param.heals
     flight_log = FlightLog.of(world, plan.snapshot_prefix)
-    beat = heartbeat_of(plan, group, flight_log, parallel.grid.stage, lambda: progress.is_settled, heals)
+    beat = heartbeat_of(plan, group, flight_log, parallel.grid.lane, lambda: progress.is_settled, heals)
     if beat:
         cleanup.add(beat.close)
 
@@ -246,7 +246,7 @@ def _made_tuner(
     chunks = Chunks(parallel, operators[0], exchange, plan, fixed=plan.debug_info)
     cleanup.add_own(chunks.close)
     balancer = None
-    if parallel.batches.samples.size > 1 and isinstance(parallel.batches.balance, Dynamic):
+    if parallel.batches.number > 1 and isinstance(parallel.batches.balance, Dynamic):
         division = division_of(plan, nets.net.graph, parallel.grid, parallel.staging)
         segments = (lambda: len(operators[0].segments)) if is_by_iteration(plan) else None
         passes = max(plan.optim.iter_size, 1)

@@ -37,6 +37,7 @@ OWN_MESSAGES = {
     "ExchangeMemory",
     "AgwuParameter",
     "BalanceParameter",
+    "BatchParameter",
     "FcParameter",
     "PipelineParameter",
     "GabraParameter",
