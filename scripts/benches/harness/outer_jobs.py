@@ -162,8 +162,8 @@ class Jobs:
         servers = 0 if way == RIVAL else self._servers
         apart = f" servers: {servers}" * (servers > 0)
         inner = f" inner_param {{ engine: TASK_DAG num_threads: {threads} }}" * (threads > 0)
-        more = "" if way == RIVAL else self._agwu
-        chosen = f"parallel_param {{ exchange: {way.exchange} balance: {way.balance}{apart}{inner}{more}{fields} }}"
+        more = ("" if way == RIVAL else self._agwu) + f" {fields}" * bool(fields)
+        chosen = f"parallel_param {{ exchange: {way.exchange} balance: {way.balance}{apart}{inner}{more} }}"
         if way.exchange == RIVAL.exchange:
             chosen += without_momentum(self._solver)
         words = ["train", "--solver", str(self._solver), "--set", chosen, "--set"]

@@ -43,14 +43,15 @@ _RULES = {
 }
 _STEPS = {
     "NESTEROV": _outer("NESTEROV", 0.7, 0.3),
-    "DELAYED_NESTEROV": _outer("DELAYED_NESTEROV", 0.7, 0.3),
+    "DELAYED_NESTEROV": _outer("DELAYED_NESTEROV", 0.7, 0.2),
 }
+_OF_MEANS = {"": "", "NESTEROV": _outer("NESTEROV", 1, 0.3)}  # of SGWU, whose changes are not multiplied by Eq. 9
 
 
 def _ways() -> dict[str, Way]:
     ways = [Way(ALONE, None)]
     for exchange, balance, more in (
-        ("SGWU", IDPA, {"": "", "NESTEROV": _STEPS["NESTEROV"]}),
+        ("SGWU", IDPA, _OF_MEANS),
         ("AGWU", IDPA, _RULES | _STEPS),
         ("AGWU", "UNIFORM", {"": "", "BY_SPEED": "agwu_param { local_updates: BY_SPEED }"}),
         ("ASGD", "UNIFORM", _RULES),
