@@ -19,7 +19,7 @@ from __future__ import annotations
 import argparse
 import csv
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
@@ -140,8 +140,8 @@ def read(path: Path) -> Iterator[Result]:
     if path.exists():
         with path.open(newline="") as file:
             for row in csv.DictReader(file):
-                numbers = (float(row[name]) for name in ("accuracy", "seconds", "staleness"))
-                yield Result(row["spread"], row["way"], int(row["seed"]), *numbers, int(row["discarded"]))
+                found, seconds, stale = (float(row[name]) for name in ("accuracy", "seconds", "staleness"))
+                yield Result(row["spread"], row["way"], int(row["seed"]), found, seconds, stale, int(row["discarded"]))
 
 
 def plan_of(solver: Path, way: Way, seed: int) -> RunPlan:
@@ -173,7 +173,7 @@ def on_bed(solver: Path, work: Work, folder: Path, spread: Sequence[float], way:
 
 def table(spread: str, results: Sequence[Result]) -> Iterator[str]:
     """Yield a line for each way."""
-    ways: Mapping[str, list[Result]] = {}
+    ways: dict[str, list[Result]] = {}
     for result in results:
         ways.setdefault(result.way, []).append(result)
     alone = ways[ALONE]

@@ -97,7 +97,8 @@ def test_a_step_of_an_outer_optimizer() -> None:
     outer = OuterSpec(type=pb.OuterParameter.NESTEROV, lr=2, momentum=0.5)
 
     def run(comm: Communicator) -> list[float]:
-        found, done, own = [], [0], (2.0, 102.0, 202.0)[comm.rank]
+        found: list[float] = []
+        done, own = [0], (2.0, 102.0, 202.0)[comm.rank]
         first = rank = Replica(comm, LocalSpec(steps=2), lambda: done[0], outer)
         for average in (114.5, 135.0):
             with torch.no_grad():
