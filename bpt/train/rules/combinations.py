@@ -18,7 +18,7 @@ BALANCES = ("UNIFORM", "STATIC", "DYNAMIC", "IDPA")
 TOPOLOGIES: Mapping[str, tuple[int, int]] = {"plain": (1, 1), "stages": (2, 1), "shards": (1, 2), "both": (2, 2)}
 """Words of the page → num_stages, num_shards."""
 INNER = ("LIBRARY", "TASK_DAG")
-SCHEDULES = ("GPIPE", "SEQUENTIAL", "ONE_F_ONE_B", "DELAYED")
+SCHEDULES = ("GPIPE", "SEQUENTIAL", "ONE_F_ONE_B", "ZERO_BUBBLE", "DELAYED")
 
 _HEAD = """\
 # What combines with what
