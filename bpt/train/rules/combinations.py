@@ -25,7 +25,7 @@ TOPOLOGIES: Mapping[str, Mapping[str, Any]] = {
 """Words of the page → fields of ParallelSpec."""
 _STAGES = {"stages": "ranks", "both": "shards", "unlike": "unlike replicas"}
 INNER = ("LIBRARY", "TASK_DAG")
-SCHEDULES = ("GPIPE", "SEQUENTIAL", "ONE_F_ONE_B", "DELAYED")
+SCHEDULES = ("GPIPE", "SEQUENTIAL", "ONE_F_ONE_B", "ZERO_BUBBLE", "DELAYED")
 
 _HEAD = """\
 # What combines with what
