@@ -30,17 +30,23 @@ SCHEDULES = ("GPIPE", "SEQUENTIAL", "ONE_F_ONE_B", "ZERO_BUBBLE", "DELAYED")
 _HEAD = """\
 # What combines with what
 
-Made by `make combinations` from the rules of `bpt train` (`bpt/train/rules/violations.py`), with two stages and two
-shards where there are some. ✓: it combines. A number: it does not, for the reason below; of several the first.
+This page shows which values of `parallel_param` combine. `make combinations` writes it from the rules of `bpt train`
+(`bpt/train/rules/violations.py`), with two stages and two shards where a run has some. ✓ means that the values combine.
+A number refers to the first reason why they do not; the reasons are listed below the tables.
 
-*plain*: each rank, or each computing node of SGWU, AGWU and ASGD, has the whole net. *stages*: it is cut into a
-pipeline (`num_stages`). *shards*: its fully connected layers are split (`num_shards`). *both*: each stage is of several
-shards. *unlike*: a replica of one stage is beside one of two (`replica`). DAG: `inner_param { engine: TASK_DAG }`;
-otherwise LIBRARY. A net may say more: layers that cannot be split are refused by name, and so are layers that want
-whole batches, where [a batch would be
-divided](parallel.md#what-is-divided). Workers of several ranks sum their gradients as `agwu_param
-{ worker_exchange }` says: by each of ALLREDUCE, TREE, RING and CGDP. `.venv/bin/python scripts/bench combinations`
-tries them all: those that go in step, and LOCAL, against one process, to 1e-5 in double precision.
+| word | meaning |
+| --- | --- |
+| plain | each rank has the whole net; with SGWU, AGWU and ASGD, each computing node |
+| stages | the net is cut into a pipeline (`num_stages`) |
+| shards | fully connected layers are split (`num_shards`) |
+| both | each stage has several shards |
+| unlike | a replica of one stage is beside one of two (`replica`) |
+| DAG | `inner_param { engine: TASK_DAG }`; without it `LIBRARY` |
+
+A net may refuse more. bpt names the layers that it cannot split, and those that need whole batches where [a batch would
+be divided](parallel.md#what-is-divided). The ranks of one worker sum their gradients as `agwu_param { worker_exchange }`
+says: ALLREDUCE, TREE, RING or CGDP. `.venv/bin/python scripts/bench combinations` trains with every combination. It
+compares the synchronous ones and LOCAL with one process, to 1e-5 in double precision.
 """
 
 
