@@ -44,7 +44,7 @@ A number refers to the first reason why they do not; the reasons are listed belo
 | DAG | `inner_param { engine: TASK_DAG }`; without it `LIBRARY` |
 
 A net may refuse more. bpt names the layers that it cannot split, and those that need whole batches where [a batch would
-be divided](parallel.md#what-is-divided). The ranks of one worker sum their gradients as `agwu_param { worker_exchange }`
+be divided](parallel.md#what-is-divided). The ranks of a worker sum their gradients as `agwu_param { worker_exchange }`
 says: ALLREDUCE, TREE, RING or CGDP. `.venv/bin/python scripts/bench combinations` trains with every combination. It
 compares the synchronous ones and LOCAL with one process, to 1e-5 in double precision.
 """
