@@ -41,7 +41,9 @@ STEPS = "\n".join(
 
 def trained(text: str, recomputes: bool, compute: type[LibraryCompute]) -> list[list[Tensor]]:
     """What some passes leave: after each the loss, gradients, all blobs of layers, and hidden states."""
-    operator = Operator(Net(graph_of(text), PassContext(SEED)), compute=compute, recomputes=recomputes)
+    graph = graph_of(text)
+    recomputed = frozenset(range(len(graph)) if recomputes else ())
+    operator = Operator(Net(graph, PassContext(SEED)), compute=compute, recomputed=recomputed)
     net, found = operator.net, []
     for number in range(3):
         operator.begin_pass(0, number)

@@ -53,12 +53,15 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
             "iterations are under way",
             "use another schedule, or balance: STATIC",
         )
-    if is_by_iteration(plan) and parallel.replica_ranks > 1:
-        field = "num_stages" if parallel.num_stages > 1 else "num_shards"
+    if is_by_iteration(plan) and (divided := _division(plan)):
+        why = f"by: ITERATION follows the gradients of whole nets, and {divided} divides the net"
+        yield Violation((PARALLEL, PARAM, "by"), why, "set by: COMPUTE, or leave that out")
+    if is_by_iteration(plan) and parallel.divides_update:
         yield Violation(
             (PARALLEL, PARAM, "by"),
-            f"by: ITERATION follows the gradients of whole nets, and {field} is {getattr(parallel, field)}",
-            f"set by: COMPUTE, or {field}: 1",
+            "by: ITERATION follows iterations that end with the sums of gradients, and "
+            f"update: {_update_of(plan)} gathers weights afterwards",
+            "set by: COMPUTE, or update: REPLICATED",
         )
     if parallel.balance == STATIC and not parallel.balance_param.profile:
         yield Violation(
@@ -78,10 +81,12 @@ def _noise(plan: RunPlan) -> Iterator[Violation]:
         name = _Exchange.Name(parallel.exchange)
         why = f"NOISE_SCALE compares each rank's gradients with their sum, which exchange: {name} does not give to all"
         yield Violation(rule, why, "use exchange: ALLREDUCE, RING or CGDP")
-    if parallel.replica_ranks > 1:
-        field = "num_stages" if parallel.num_stages > 1 else "num_shards"
-        why = f"NOISE_SCALE compares gradients of whole nets, and {field} is {getattr(parallel, field)}"
-        yield Violation(rule, why, f"set {field}: 1")
+    if divided := _division(plan):
+        why = f"NOISE_SCALE compares gradients of whole nets, and {divided} divides the net"
+        yield Violation(rule, why, "leave that out")
+    if parallel.divides_update:
+        why = f"NOISE_SCALE needs all sums of gradients, and update: {_update_of(plan)} gives each rank a slice of them"
+        yield Violation(rule, why, "set update: REPLICATED")
     if codec := parallel.compression_param.name:
         yield Violation(rule, f"NOISE_SCALE needs exact sums of gradients, and codec: {codec} rounds them")
     if param.normalizer == pb.BalanceParameter.UNIFORM:
@@ -92,6 +97,19 @@ def _noise(plan: RunPlan) -> Iterator[Violation]:
     if parallel.balance == DYNAMIC and is_by_iteration(plan):
         why = "by: ITERATION measures iterations, and NOISE_SCALE changes the number of their passes"
         yield Violation(rule, why, "set by: COMPUTE, or balance: STATIC")
+
+
+def _division(plan: RunPlan) -> str:
+    """Return the setting that divides the net among ranks; empty if each rank has all of it."""
+    parallel = plan.parallel_param
+    for field in ("num_shards", "num_stages"):
+        if getattr(parallel, field) > 1:
+            return f"{field}: {getattr(parallel, field)}"
+    return "replica { num_stages }" if parallel.depth > 1 else ""
+
+
+def _update_of(plan: RunPlan) -> str:
+    return _Parallel.Update.Name(plan.parallel_param.update)
 
 
 def is_by_iteration(plan: RunPlan) -> bool:

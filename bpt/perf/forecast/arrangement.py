@@ -16,6 +16,7 @@ from bpt.engine.split_pass import SplitBlock
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.part import slice_bounds
 from bpt.graph.segments import Segment, trained_layers
+from bpt.graph.stages import run_again
 from bpt.graph.staging import Staging
 from bpt.graph.transfers import Transfer, transfers
 from bpt.parallel.balance.batch_shares import Static, fastest
@@ -141,17 +142,19 @@ class Arrangement:
         multiplies = self.plan.parallel_param.batch_scope == pb.ParallelParameter.REPLICA
         return self.costs.batch * (self.layout.replicas if multiplies else 1)
 
-    @property
-    def recomputes(self) -> bool:
-        """Whether micro-batches run forward again before they run backward."""
-        return self.stages > 1 and self.plan.parallel_param.pipeline_param.recompute
+    @cached_property
+    def recomputed(self) -> frozenset[int]:
+        """The segments that run forward again before they run backward."""
+        if self.staging is None or self.stages == 1 or not self.plan.parallel_param.pipeline_param.recompute:
+            return frozenset()
+        return run_again(self.stage_of, self.staging.rule)
 
     @property
     def holds_one(self) -> bool:
         """Whether a stage holds the activations of one micro-batch, and only the inputs of others."""
         if self.staging is None or self.staging.gathers or self.staging.rule == pb.PipelineParameter.ZERO_BUBBLE:
             return False
-        return self.recomputes
+        return self.stages > 1 and self.plan.parallel_param.pipeline_param.recompute
 
     @property
     def micro_batches(self) -> int:

@@ -209,9 +209,10 @@ class Iteration:
     def _own_updates(self) -> Floats | float:
         """Seconds by which the update of each data-parallel rank delays its next iteration, if that waits for no other.
 
-        With stages the others' updates may be waited for, and with TREE the root's: then ``_update`` delays all.
+        With stages or a divided update the others' updates are waited for, and with TREE the root's: then ``_update``
+        delays all.
         """
-        waits = self._a.staging is not None or self._is_tree or self._is_delayed
+        waits = self._a.staging is not None or self._is_tree or self._is_delayed or self._exchange.divides
         return 0.0 if waits else self._kinds[0].times_alone.update(0)
 
     def _after_updates(self, issued: IssuedGradients) -> IssuedGradients:

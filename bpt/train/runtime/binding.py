@@ -131,7 +131,8 @@ def _bound(
     checkpoint = Checkpoint(plan, net, rule, parallel, exchange, tuner.engine_settings, world.bcast(token_hex(8)))
     batch = _made_batch(plan, parallel, nets, exchange)
     noise = batch.scale if batch else None
-    run_state = RunState(seed, progress, parallel, nets, updater, exchange, (half, *tuner.settings), checkpoint, noise)
+    tuned = half, *tuner.settings
+    run_state = RunState(seed, progress, parallel, nets, updater, exchange, tuned, checkpoint, noise=noise)
     fault = plan.parallel_param.fault_param
     copies = StateCopies(world.Dup(), fault.copy_interval) if heals and fault.copies else None
     if copies:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 
 import torch
@@ -20,7 +21,7 @@ from bpt.engine.status import Status
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.part import WHOLE, Part
 from bpt.graph.segments import Segment
-from bpt.graph.stages import part_of
+from bpt.graph.stages import part_of, run_again
 from bpt.graph.staging import Staging
 from bpt.nn.net import Net
 from bpt.parallel.balance import Balance
@@ -139,8 +140,15 @@ class Parallel(Closeable):
             splits=splits,
             gathers=gathered(net.graph, self.staging),
             delay=delay,
-            recomputes=training and self.grid.stages > 1 and self.param.pipeline_param.recompute,
+            recomputed=self._recomputed(net.graph),
         )
+
+    def _recomputed(self, graph: LayerGraph) -> frozenset[int]:
+        """Return the layers of a net that run forward again before they run backward."""
+        trains = graph.phase == pb.TRAIN and self.grid.stages > 1
+        if not self.staging or not trains or not self.param.pipeline_param.recompute:
+            return frozenset()
+        return run_again(self.staging.of_layers, self.staging.rule)
 
     def _collectives(self, net: Net, device: torch.device) -> MpiFcOperator | None:
         """Return the operator that exchanges the blobs of split layers."""
@@ -230,6 +238,10 @@ class Parallel(Closeable):
         if self.grid.shards > 1:
             pieces = f" in {self.param.fc_param.pieces} pieces" if self.param.fc_param.pieces > 1 else ""
             names.append(f"model-parallel layers {pb.FcParameter.Scheme.Name(self.param.fc_param.scheme)}{pieces}")
-        if self.staging and not self.staging.of_kinds:  # unlike replicas differ in this, too
+        if self.staging and self.staging.of_kinds:
+            rule = pb.PipelineParameter.GPIPE if self.staging.gathers else self.param.pipeline_param.schedule
+            cuts = (self.param.pipeline_param.micro_batches,)
+            names.append(f"{replace(self.staging, rule=rule, cuts=cuts)}")
+        elif self.staging:
             names.append(str(self.staging))
         return f"{self.grid}; {', '.join(names)}"

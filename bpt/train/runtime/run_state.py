@@ -65,9 +65,9 @@ class RunState:
         seed: the seed of all random numbers.
         tuned: the settings that are found by measuring.
         checkpoint: knows the name of the run.
-        noise: decides the passes of an iteration; ``None``: it is always ``iter_size``.
         beside: what snapshots hold of others, such as a parameter server: name → name → tensor.
         resumed: the same, of the state that the run continues from.
+        noise: decides the passes of an iteration; ``None``: it is always ``iter_size``.
     """
 
     seed: int
@@ -78,9 +78,9 @@ class RunState:
     exchange: Exchange
     tuned: Sequence[Tunable]
     checkpoint: Checkpoint
-    noise: NoiseScale | None = None
     beside: Extras = field(default_factory=dict)
     resumed: Extras = field(default_factory=dict)
+    noise: NoiseScale | None = None
 
     def current(self) -> TrainState:
         """Return this rank's part of the state; it shares memory with the nets."""

@@ -60,6 +60,7 @@ def test_a_run_that_goes_on() -> None:
         ("", "", "", ["max"]),
         ("max: 64", "exchange: TREE", "", ["rule"]),
         ("max: 64", "num_shards: 2", "", ["rule"]),
+        ("max: 64", "update: SHARDED", "", ["rule"]),
         ("max: 64", "num_stages: 2", "", ["rule"]),
         ("max: 64", "compression_param { codec: BF16 }", "", ["rule"]),
         ("max: 64", "balance_param { normalizer: UNIFORM }", "", ["rule"]),
