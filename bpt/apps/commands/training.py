@@ -89,12 +89,9 @@ def train(
     ):
         if plan.is_outer:
             from bpt.train.outer import train as train_outer  # noqa: PLC0415  as above
-            from bpt.train.outer.roles import Roles  # noqa: PLC0415  as above
             from bpt.train.telemetry.outer_telemetry import OuterTelemetry  # noqa: PLC0415  as above
 
-            with OuterTelemetry(
-                plan, world.size, len(Roles.of(plan.parallel_param, world).workers), sinks
-            ) as telemetry:
+            with OuterTelemetry(plan, world, sinks) as telemetry:
                 outcome = train_outer(plan, world, device, signals, resume, replay, [telemetry])
         else:
             outcome = _train_in_step(plan, world, device, signals, resume, sinks, basis, stop)

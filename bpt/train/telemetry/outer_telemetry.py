@@ -8,6 +8,8 @@ from dataclasses import replace
 
 from bpt.config.plan.run_plan import RunPlan
 from bpt.nn.layers.base import batch_of
+from bpt.system.comm.base import Communicator
+from bpt.train.outer.roles import Roles
 from bpt.train.solver.milestones import Bound, Displayed, Milestone, Saved, Tested, WorkersDisplayed
 from bpt.train.telemetry.rank_loads import RankLoad, StragglerScores
 from bpt.train.telemetry.run_start import RunStart
@@ -22,15 +24,13 @@ class OuterTelemetry(AbstractContextManager["OuterTelemetry"]):
 
     Args:
         plan: the run.
-        ranks: the number of ranks of the job.
-        workers: the number of workers.
+        world: all ranks of the job.
         sinks: receivers of metrics.
     """
 
-    def __init__(self, plan: RunPlan, ranks: int, workers: int, sinks: Sequence[Sink]) -> None:
+    def __init__(self, plan: RunPlan, world: Communicator, sinks: Sequence[Sink]) -> None:
         self._plan = plan
-        self._ranks = ranks
-        self._workers = workers
+        self._world = world
         self._sinks = sinks
         self._scores = StragglerScores()
         self._samples = 0
@@ -54,7 +54,8 @@ class OuterTelemetry(AbstractContextManager["OuterTelemetry"]):
     def _begin(self, sink: Sink, bound: Bound) -> None:
         param = self._plan.parallel_param
         self._samples = batch_of(bound.runtime.net.graph) * self._plan.optim.iter_size
-        start = replace(RunStart.of(bound.runtime), ranks=self._ranks, replicas=self._workers)
+        workers = len(Roles.of(param, self._world).workers)
+        start = replace(RunStart.of(bound.runtime), ranks=self._world.size, replicas=workers)
         sink.begin(self._plan, replace(start, stages=param.num_stages, shards=param.num_shards))
 
     def _show(self, milestone: WorkersDisplayed) -> None:

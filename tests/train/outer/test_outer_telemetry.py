@@ -22,7 +22,7 @@ def test_a_run_of_two_workers() -> None:
     plan = read_plan("solver.prototxt", ["display: 3 parallel_param { exchange: ASGD sync_batch_norm: false }"])
 
     def run(comm: Communicator) -> None:
-        with OuterTelemetry(plan, comm.size, 2, [MetricsFile("run.jsonl")]) as telemetry:
+        with OuterTelemetry(plan, comm, [MetricsFile("run.jsonl")]) as telemetry:
             train(plan, comm, CPU, listeners=[telemetry])
 
     run_ranks(3, run)
