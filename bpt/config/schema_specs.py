@@ -44,4 +44,4 @@ def _value(value: Any) -> Any:
     if isinstance(value, Message):
         kind = SPECS.get(value.DESCRIPTOR.name)
         return value if kind is None else fill_spec(kind, value)
-    return value if isinstance(value, (str, int, float)) else tuple(value)
+    return value if isinstance(value, (str, int, float)) else tuple(map(_value, value))

@@ -176,6 +176,9 @@ class Executor(PassExecutor):
         status: sums losses over ranks.
         events: of this rank; by default nobody listens to them.
         passes: of an iteration (iter_size).
+
+    Attributes:
+        passes: of the next iteration.
     """
 
     def __init__(
@@ -189,7 +192,7 @@ class Executor(PassExecutor):
         super().__init__(operator, events)
         self._exchange = exchange
         self._status = status
-        self._passes = passes
+        self.passes = passes
         self._batches = BatchCounter(operator.delay or 0)
         self._exchanging = False
         self._loss: Loss = 0.0
@@ -235,7 +238,7 @@ class Executor(PassExecutor):
             self._status.forget()
         batch, early = self._batches.batch, self._exchange.take_early(early)
         loss_scale = scale(batch)
-        self._begin(IterationState(iteration, -1, self._no_loss(), True, debug, loss_scale, early, self._passes - 1))
+        self._begin(IterationState(iteration, -1, self._no_loss(), True, debug, loss_scale, early, self.passes - 1))
         self._update, self._late = update, late
         scheduler = self._scheduler()
         self.operator.batches.begin(iteration, scheduler.micro_batches, loss_scale=loss_scale)
@@ -278,7 +281,7 @@ class Executor(PassExecutor):
     def _scheduler(self) -> Scheduler:
         # Whoever looks at blobs, or times phases, does so between forward and backward.
         joined = not (self._now.debug or self._events.listens) and self.operator.can_join
-        return self._exchange.schedule(self._scheduler_of(self._passes, self._exchange.broadcasts, joined))
+        return self._exchange.schedule(self._scheduler_of(self.passes, self._exchange.broadcasts, joined))
 
     # Handlers
 
@@ -293,9 +296,9 @@ class Executor(PassExecutor):
 
     def _wait(self, instruction: do.Wait) -> None:
         if self._late:
-            self._loss = LateLoss(self._now.loss, self._passes)
+            self._loss = LateLoss(self._now.loss, self.passes)
         else:
-            self._status.start(self._now.loss.item() / self._passes)
+            self._status.start(self._now.loss.item() / self.passes)
         if instruction.in_step:
             self.operator.batches.finish()
         if self._exchanging:

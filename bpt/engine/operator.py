@@ -51,7 +51,8 @@ class Operator:
             ``None``: both are in the same iteration. With a delay the number of a micro-batch is that of the iteration
             in which it begins; batches are not divided.
         gathers: layers that run once for all micro-batches of a pass; each is a segment alone.
-        recomputes: segments run forward again before they run backward, and keep their inputs alone until then.
+        recomputed: layers that run forward again before they run backward; a segment of these keeps only its inputs
+            until then.
         state: where the passes of the whole share leave values and diffs; by default an empty one.
 
     Attributes:
@@ -73,7 +74,7 @@ class Operator:
         splits: tuple[int, ...] = (1,),
         delay: int | None = None,
         gathers: Set[int] = frozenset(),
-        recomputes: bool = False,
+        recomputed: Set[int] = frozenset(),
         state: MicroBatchState | None = None,
     ) -> None:
         self.net = net
@@ -85,7 +86,7 @@ class Operator:
         self.delay = delay
         self.micro_batches = math.prod(splits)
         self._gathered_layers = gathers
-        self._recomputes = recomputes
+        self._recomputed = recomputed
         self._leads = collectives is None or collectives.leads
         self.batches: ActiveBatches
         if stage is not None:
@@ -145,7 +146,7 @@ class Operator:
             run = PlainPass(self.net, self.compute, self.place, segment, fed=self.stage is None)
             if segment.index in self.gathers:
                 run = GatheredPass(self.net.graph, run, self.micro_batches)
-        if self._recomputes:
+        if segment.start in self._recomputed:
             run = RecomputedPass(self.net, run)
         return StashedPass(self.net, run) if self.delay else run
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_graph import LayerGraph, LayerNode
 from bpt.graph.part import Part
 from bpt.graph.transfers import is_source
@@ -45,9 +46,25 @@ def _behind(graph: LayerGraph, node: LayerNode, stages: Sequence[int]) -> int:
     return stages[-1] if stages else 0
 
 
-def borders(stages: Sequence[int]) -> set[int]:
-    """Return the layers at which a run on one stage begins, with the first; ``stages`` has each layer's stage."""
+def borders(stages: Sequence[object]) -> set[int]:
+    """Return the layers at which a run on one stage, or the same stages, begins, with the first.
+
+    Args:
+        stages: the stage of each layer, or the stages of each.
+    """
     return {layer for layer, stage in enumerate(stages) if not layer or stage != stages[layer - 1]}
+
+
+def run_again(stages: Sequence[int], rule: int) -> frozenset[int]:
+    """Return the layers that run forward again before they run backward, under ``pipeline_param { recompute: true }``.
+
+    These are all, except the last run on one stage where its backward pass follows at once: it would save nothing.
+
+    Args:
+        stages: the stage of each layer, or of each segment.
+        rule: the schedule, a ``pb.PipelineParameter.Schedule``. Under GPIPE no backward pass follows at once.
+    """
+    return frozenset(range(len(stages) if rule == pb.PipelineParameter.GPIPE else max(borders(stages))))
 
 
 def part_of(graph: LayerGraph, stages: Sequence[int], stage: int) -> Part:

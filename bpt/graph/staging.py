@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from itertools import groupby
 
+from bpt.config.plan.replica_layout import Holders
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.stages import stages_by_name
@@ -22,6 +23,7 @@ class Staging:
         cuts: the numbers of micro-batches of a rank's share in training. Several numbers cut in turn, as PassContext
             describes.
         gathers: the layers of the training net that run once for all micro-batches of a pass.
+        of_kinds: the stage of each layer in each kind of replica (see ReplicaLayout); empty: there is one kind.
     """
 
     layers: tuple[str, ...]
@@ -29,6 +31,7 @@ class Staging:
     rule: int
     cuts: tuple[int, ...]
     gathers: frozenset[int] = frozenset()
+    of_kinds: tuple[tuple[int, ...], ...] = ()
 
     @classmethod
     def alone(cls, graph: LayerGraph, cuts: tuple[int, ...], gathers: frozenset[int] = frozenset()) -> Staging:
@@ -53,9 +56,18 @@ class Staging:
 
     def stages(self, graph: LayerGraph) -> tuple[int, ...]:
         """Return the stage of each layer of a net of the run."""
+        return self._stages(graph, self.of_layers)
+
+    def holders(self, graph: LayerGraph) -> tuple[Holders, ...]:
+        """Return which stages run each layer of a net of the run."""
+        return tuple(
+            zip(*(self._stages(graph, of_kind) for of_kind in self.of_kinds or (self.of_layers,)), strict=True)
+        )
+
+    def _stages(self, graph: LayerGraph, of_layers: tuple[int, ...]) -> tuple[int, ...]:
         if tuple(node.name for node in graph.nodes) == self.layers:
-            return self.of_layers
-        return stages_by_name(graph, dict(zip(self.layers, self.of_layers, strict=True)))
+            return of_layers
+        return stages_by_name(graph, dict(zip(self.layers, of_layers, strict=True)))
 
     def __str__(self) -> str:
         rule = pb.PipelineParameter.Schedule.Name(self.rule)

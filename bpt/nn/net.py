@@ -13,6 +13,7 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_graph import LayerGraph, LayerNode, Param
 from bpt.graph.part import WHOLE, Part
 from bpt.graph.share import ShardRotation
+from bpt.nn.fusion.fixed_steps import FixedSteps
 from bpt.nn.fusion.fusion_steps import FusionStep, one_by_one
 from bpt.nn.fusion.operations import Operation
 from bpt.nn.fusion.step_plans import StepPlans
@@ -179,7 +180,20 @@ class Net(nn.Module):
             place: puts what a layer without bottoms makes on the right device and in the right layout.
             steps: the layers as a caller has planned them; by default the best plan for ``keep``.
         """
-        for step in self.steps(range(start, end), keep) if steps is None else steps:
+        planned = self.steps(range(start, end), keep) if steps is None else steps
+        if isinstance(planned, FixedSteps) and not self.precision.casts:
+            planned.run(values, lambda: self._run_steps(planned, values, keep, place))
+        else:
+            self._run_steps(planned, values, keep, place)
+
+    def _run_steps(
+        self,
+        steps: Sequence[FusionStep],
+        values: dict[int, Tensor],
+        keep: Collection[int] | None,
+        place: Callable[[Tensor], Tensor],
+    ) -> None:
+        for step in steps:
             node = step.nodes[0]
             if node.type == "Input" or (self.sources_apart and not node.bottoms):
                 continue  # the caller has set its tops

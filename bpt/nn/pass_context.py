@@ -20,7 +20,7 @@ from bpt.graph.share import Share, whole_batch
 from bpt.nn.kernels.linear import DeferredProduct
 
 
-def _alone(tensor: Tensor) -> Tensor:
+def _alone(tensor: Tensor, layer: str) -> Tensor:
     return tensor
 
 
@@ -38,8 +38,8 @@ class PassContext:
         precision: the number types of parameters, and of the bottoms and tops of layers.
         split: returns the share of this rank in a batch of the text's size.
         ranks: the number of ranks that share a batch.
-        total: returns the sum of a tensor over the ranks that share a batch, without gradient. It is a collective call,
-            which all of them make in the same order. It may overwrite its argument.
+        total: returns the sum of a tensor over the ranks that share a batch and run the layer of this name, without
+            gradient. It is a collective call, which all of them make in the same order. It may overwrite its argument.
         keeps_batches: whether each rank has whole batches, whose samples belong together; shares are then never
             rotated.
         sync_batch_norm: ``parallel_param``'s field of this name.
@@ -61,7 +61,7 @@ class PassContext:
     pass_number: int = 0
     split: Callable[[int], Share] = whole_batch
     ranks: int = 1
-    total: Callable[[Tensor], Tensor] = _alone
+    total: Callable[[Tensor, str], Tensor] = _alone
     keeps_batches: bool = False
     sync_batch_norm: bool = False
     unweighted: bool = False

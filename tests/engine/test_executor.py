@@ -88,6 +88,9 @@ class Notes:
     def updated(self) -> None:
         """Of exchanges that divide the update."""
 
+    def take_early(self, update: object) -> None:
+        assert update is None
+
     def _note(self, what: str) -> None:
         self.done.append(f"{self.events.what or ''}: {what}")
 
@@ -116,7 +119,7 @@ def test_what_is_done_in_which_order(broadcasts: bool) -> None:
     ]  # fmt: skip
     assert executor.train(8, update) == 3.5  # nothing is left of the iteration before
     assert notes.now == "8.1"
-    assert executor.applied() == [(8, 8, None)]
+    assert executor.applied() == [(8, 8, None, 0)]
     seconds = phase_seconds(notes.totals.take())
     assert all(seconds[phase] > 0 for phase in ("forward", "backward", "exchange", "update"))
     assert (seconds["broadcast"] > 0) == broadcasts
@@ -131,11 +134,11 @@ def test_batches_are_counted_on_where_iterations_are_renumbered() -> None:
             executor.renumber(renumbered)
         executor.train(iteration, lambda loss: None)
         applied += executor.applied()
-    assert applied == [(4, 4, None), (5, 7, None), (6, 7, None), (7, 8, None), (3, 3, None)]
+    assert [each[:3] for each in applied] == [(4, 4, None), (5, 7, None), (6, 7, None), (7, 8, None), (3, 3, None)]
     executor.forget()
     executor.renumber(9)  # of nothing that is under way
     executor.train(9, lambda loss: None)
-    assert executor.applied() == [(9, 9, None)]
+    assert executor.applied() == [(9, 9, None, 0)]
 
 
 @pytest.mark.parametrize("broadcasts", [False, True])

@@ -10,8 +10,9 @@ from bpt.engine.compute import LibraryCompute, TwoPartCompute
 from bpt.engine.operator import Operator
 from bpt.nn.net import Net
 from bpt.nn.pass_context import PassContext
+from tests.support.cut_nets import layer
 from tests.support.golden_cases import graph_of
-from tests.support.sharded_operators import SEED, conv, fc, layer
+from tests.support.sharded_operators import SEED, conv, fc
 
 IMAGES = "\n".join(
     [
@@ -40,7 +41,9 @@ STEPS = "\n".join(
 
 def trained(text: str, recomputes: bool, compute: type[LibraryCompute]) -> list[list[Tensor]]:
     """What some passes leave: after each the loss, gradients, all blobs of layers, and hidden states."""
-    operator = Operator(Net(graph_of(text), PassContext(SEED)), compute=compute, recomputes=recomputes)
+    graph = graph_of(text)
+    recomputed = frozenset(range(len(graph)) if recomputes else ())
+    operator = Operator(Net(graph, PassContext(SEED)), compute=compute, recomputed=recomputed)
     net, found = operator.net, []
     for number in range(3):
         operator.begin_pass(0, number)

@@ -16,8 +16,9 @@ from bpt.engine.operator import Operator
 from bpt.graph.layer_graph import LayerGraph
 from bpt.nn.net import Net
 from bpt.nn.pass_context import PassContext
+from tests.support.cut_nets import layer
 from tests.support.golden_cases import graph_of
-from tests.support.sharded_operators import SEED, conv, fc, layer
+from tests.support.sharded_operators import SEED, conv, fc
 
 DATA = """layer { name: "in" type: "DummyData" top: "x" top: "y"
     dummy_data_param { shape { dim: 64 dim: 2 dim: 12 dim: 12 } shape { dim: 64 }

@@ -22,6 +22,7 @@ LITTLE_IS_EAGER = {"OMPI_MCA_btl_sm_eager_limit": "128"}
         ("contract", "", {}),
         slow("contract", "--pieces", {}),
         ("contract", "--patient", {}),
+        ("sleep", "--patient", {}),
         slow("ring", "", {}),
         slow("ring", "--pieces", {}),
         ("ring", "--patient", LITTLE_IS_EAGER),

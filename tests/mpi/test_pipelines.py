@@ -20,6 +20,12 @@ def pipeline(stages: int, schedule: str, micro_batches: int, more: str = "", bes
     return f"num_stages: {stages} pipeline_param {{ {inside} }} {beside}"
 
 
+def unlike(schedule: str, micro_batches: int, more: str = "", beside: str = "") -> str:
+    """A row's ``parallel_param``: a replica of one stage beside one of two."""
+    inside = f"schedule: {schedule} micro_batches: {micro_batches} {more}"
+    return f"replica {{ }} replica {{ num_stages: 2 }} pipeline_param {{ {inside} }} {beside}"
+
+
 RECOMPUTE = "recompute: true "
 TASKS = "inner_param { engine: TASK_DAG num_threads: 2 } "
 
@@ -39,6 +45,10 @@ ROWS: dict[int, list[Row]] = {
         ("googlenet", 4, SGD, pipeline(3, "ONE_F_ONE_B", 4)),
         ("resnet20", 7, SGD, pipeline(3, "ONE_F_ONE_B", 3)),
         ("cifar10_quick", 2, SGD, pipeline(3, "GPIPE", 3)),  # a micro-batch without samples
+        ("lenet", 11, SGD + "iter_size: 2 clip_gradients: 0.5", unlike("ONE_F_ONE_B", 3)),
+        ("lenet", 10, ADAM, unlike("GPIPE", 2, beside="balance: STATIC ")),
+        ("resnet20", 7, SGD, unlike("GPIPE", 2)),
+        ("resnet20", 7, SGD, unlike("GPIPE", 2, "batch_norm_over: BATCH ", SYNC)),
     ],
     4: [
         ("lenet", 10, SGD + "clip_gradients: 0.5", pipeline(2, "GPIPE", 2, beside=TREE)),

@@ -52,6 +52,13 @@ def test_contract() -> None:
     assert sorted(done.stdout.splitlines()) == sorted(passed)
 
 
+def test_a_group_connects_neighbours_only() -> None:
+    """A ring has two of them, whatever the number of ranks; each of 5 ranks would else connect to 4 others."""
+    done = torchrun(5, ["-m", "tests.mpi.socket_ranks"])
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == ["6 sockets for 3 groups"]
+
+
 def test_ranks_of_torchrun_give_the_weights_of_one(data: Path) -> None:
     done = torchrun(2, [str(DRIVER), str(data), json.dumps(EVERYTHING)], timeout=300)
     assert done.returncode == 0, done.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import csv
 from functools import partial
 from pathlib import Path
@@ -36,6 +35,7 @@ from scripts.benches.harness import curve
 from scripts.benches.harness.replicas import unlike_shares
 from scripts.benches.harness.tables import Tables
 from scripts.benches.harness.testbed import call
+from tests.support.bench_arguments import parse
 from tests.support.doubles.thread_ranks import run_ranks
 from tests.support.marks import slow
 from tests.support.paths import ROOT
@@ -154,20 +154,14 @@ def test_solvers(name: str, numbers: int, tmp_path: Path, monkeypatch: pytest.Mo
     assert source.parallel_param.balance_param.profile == str(tmp_path / f"{name}.json")
 
 
-def parsed(*words: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    bench.add_arguments(parser)
-    return parser.parse_args(words)
-
-
 def test_quick_is_small_and_keeps_what_was_asked_for() -> None:
-    arguments = parsed("--quick", "--nets", "resnet110", "--replicas", "4,16")
+    arguments = parse(bench, "--quick", "--nets", "resnet110", "--replicas", "4,16")
     bench.made_quick(arguments)
     assert (arguments.nets, arguments.replicas, arguments.repetitions) == (["resnet110"], [4], 1)
-    arguments = parsed("--quick", "--replicas", "16")
+    arguments = parse(bench, "--quick", "--replicas", "16")
     bench.made_quick(arguments)
     assert arguments.replicas == [5]
-    arguments = parsed("--quick")
+    arguments = parse(bench, "--quick")
     bench.made_quick(arguments)
     assert arguments.nets == ["staticlb_mnist", "resnet20"]
 
@@ -178,7 +172,7 @@ def test_quick_is_small_and_keeps_what_was_asked_for() -> None:
 )
 def test_epochs_of_the_net_for_cifar_10(words: tuple[str, ...], iterations: int) -> None:
     """30 in the full run, for which the paper has 300."""
-    assert bench.iterations_to_learn("staticlb_cifar10", 4000, 128, parsed(*words)) == iterations
+    assert bench.iterations_to_learn("staticlb_cifar10", 4000, 128, parse(bench, *words)) == iterations
 
 
 def test_the_largest_batch_is_profiled() -> None:
@@ -199,7 +193,9 @@ def test_a_job_and_what_it_leaves(
         does = ranks.work if module == "balance.ranks" else curve.work
         return run_ranks(2, partial(does, work), timeout=300)[0]
 
-    arguments = parsed("--quick", "--batches", "8,6", "--output", str(tmp_path), "--seconds", "0.001", "--rounds", "1")
+    arguments = parse(
+        bench, "--quick", "--batches", "8,6", "--output", str(tmp_path), "--seconds", "0.001", "--rounds", "1"
+    )
     arguments.repetitions = 1
     place = Place("two", "two threads", ["1", "0.25"], job)
     tables = Tables(tmp_path)

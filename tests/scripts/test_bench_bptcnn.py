@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 import shlex
 import sys
@@ -40,6 +39,7 @@ from scripts.benches.harness.launch import ROOT, JobError
 from scripts.benches.harness.outer_jobs import NETS, RIVAL, Jobs, Work, cores_used
 from scripts.benches.harness.testbed import TESTBED
 from tests.scripts.bptcnn_runs import FOUR, run, write_digits
+from tests.support.bench_arguments import parse
 
 
 def test_seconds_to_an_accuracy_are_those_of_all_runs() -> None:
@@ -262,13 +262,11 @@ def test_agwu_without_accuracies(commands: list[list[str]], tmp_path: Path, digi
 
 
 def test_runs_with_other_settings_are_not_taken(tmp_path: Path) -> None:
-    parser = argparse.ArgumentParser()
-    bptcnn.add_arguments(parser)
     path = tmp_path / "settings.json"
-    bptcnn.keep_settings(parser.parse_args([]), path)
-    bptcnn.keep_settings(parser.parse_args(["--seeds", "5"]), path)  # more of the same
+    bptcnn.keep_settings(parse(bptcnn), path)
+    bptcnn.keep_settings(parse(bptcnn, "--seeds", "5"), path)  # more of the same
     with pytest.raises(SystemExit, match="other settings"):
-        bptcnn.keep_settings(parser.parse_args(["--passes", "5"]), path)
+        bptcnn.keep_settings(parse(bptcnn, "--passes", "5"), path)
 
 
 def test_a_command_that_fails_says_why(tmp_path: Path) -> None:

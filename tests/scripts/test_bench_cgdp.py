@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from dataclasses import asdict, replace
@@ -27,33 +26,28 @@ from scripts.benches.cgdp.results import MODEL, SEARCH, Outcome
 from scripts.benches.cgdp.scaling import Scaling, scaling_rows, scaling_table
 from scripts.benches.harness.launch import JobError, call, reason
 from scripts.benches.harness.nets import KINDS, Images
+from tests.support.bench_arguments import parse
 from tests.support.mpirun import needs_mpi
 from tests.support.paths import ROOT
 
 
-def parse(*words: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    cgdp.add_arguments(parser)
-    return parser.parse_args(words)
-
-
 def test_arguments() -> None:
-    given = parse()
+    given = parse(cgdp)
     assert given.nets == ["alexnet", "googlenet", "vgg16", "resnet152"]
     assert given.sizes == ["1", "2", "5", "10", "20", "50", "search", "model"]
     assert (given.ranks, given.rounds, given.iterations) == (2, 4, 10)
     assert given.out == ROOT / "bench" / "cgdp"
     assert given.scaling == [1, 2, 4]
-    assert parse("--scaling", "").scaling == []
-    assert parse("--output", "here").out == parse("--out", "here").out == Path("here")
-    quick = parse("--quick")
+    assert parse(cgdp, "--scaling", "").scaling == []
+    assert parse(cgdp, "--output", "here").out == parse(cgdp, "--out", "here").out == Path("here")
+    quick = parse(cgdp, "--quick")
     cgdp.made_quick(quick)
     assert (quick.nets, quick.sizes, quick.scaling[:2]) == (["lenet"], ["1", "2", "search"], [1, 2])
-    search_alone = parse("--quick", "--sizes", "search", "--scaling", "", "--learn", "0")  # Fig. 8
+    search_alone = parse(cgdp, "--quick", "--sizes", "search", "--scaling", "", "--learn", "0")  # Fig. 8
     cgdp.made_quick(search_alone)
     assert (search_alone.sizes, search_alone.scaling, search_alone.learn) == (["search"], [], 0)
-    assert parse("--nets", "lenet,vgg16", "--sizes", "7,7,model").nets == ["lenet", "vgg16"]
-    assert parse("--sizes", "7,7,model").sizes == ["7", "model"]
+    assert parse(cgdp, "--nets", "lenet,vgg16", "--sizes", "7,7,model").nets == ["lenet", "vgg16"]
+    assert parse(cgdp, "--sizes", "7,7,model").sizes == ["7", "model"]
 
 
 @pytest.mark.parametrize(
@@ -70,7 +64,7 @@ def test_arguments() -> None:
 )
 def test_wrong_arguments(words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit:
-        parse(*words)
+        parse(cgdp, *words)
     assert exit.value.code == 2
     assert message in capsys.readouterr().err
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from bpt.base.errors import RunError
 from scripts.benches import combinations
 from scripts.benches.combinations import ALL, FAILED, REFUSED, WORKS, Combination, attempt, attempt_by_mpirun
+from tests.support.bench_arguments import parse
 from tests.support.mpirun import needs_mpi
 
 PLAIN = Combination("ALLREDUCE", "UNIFORM", "plain", "LIBRARY")
@@ -19,12 +19,6 @@ PLAIN = Combination("ALLREDUCE", "UNIFORM", "plain", "LIBRARY")
 def folder(tmp_path: Path) -> Path:
     combinations.write_files(tmp_path)
     return tmp_path
-
-
-def parsed(*words: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    combinations.add_arguments(parser)
-    return parser.parse_args(words)
 
 
 def test_all_combinations_have_four_to_nine_ranks_and_two_replicas_or_workers() -> None:
@@ -79,7 +73,7 @@ def test_any_other_error_is_a_failure(folder: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.slow
 def test_the_table_and_the_exit_status(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     words = ("--exchange", "ALLREDUCE", "--layout", "plain", "--inner", "LIBRARY", "--only", "refused")
-    combinations.run(parsed(*words))
+    combinations.run(parse(combinations, *words))
     head, refused, summary = capsys.readouterr().out.splitlines()
     assert head.split() == ["exchange", "balance", "layout", "inner", "ranks", "s", "result"]
     assert refused.split()[:5] == ["ALLREDUCE", "IDPA", "plain", "LIBRARY", "4"]
@@ -88,14 +82,14 @@ def test_the_table_and_the_exit_status(capsys: pytest.CaptureFixture[str], monke
     failed = [combinations.Tried(PLAIN, FAILED, "lost", 0.0)]
     monkeypatch.setattr(combinations, "attempts", lambda *arguments: failed)
     with pytest.raises(SystemExit) as ended:
-        combinations.run(parsed(*words))
+        combinations.run(parse(combinations, *words))
     assert ended.value.code == 1
     assert capsys.readouterr().out.splitlines()[-1] == "4 combinations: 0 works, 0 refused, 1 FAILED"
 
 
 def test_unknown_names_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        parsed("--exchange", "RINGS")
+        parse(combinations, "--exchange", "RINGS")
     assert 'no exchange "RINGS" here; there are ALLREDUCE, TREE, CGDP' in capsys.readouterr().err
 
 

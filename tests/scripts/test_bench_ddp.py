@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
-
 import pytest
 
 from scripts.benches import ddp
+from tests.support.bench_arguments import parse
 from tests.support.mpirun import needs_mpi
 
 
@@ -14,9 +13,7 @@ from tests.support.mpirun import needs_mpi
 @pytest.mark.slow
 def test_the_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ddp.ITERATIONS, "lenet", 3)
-    parser = argparse.ArgumentParser()
-    ddp.add_arguments(parser)
-    ddp.run(parser.parse_args(["--nets", "lenet", "--rounds", "1", "--sides", "eager,bpt,gloo"]))
+    ddp.run(parse(ddp, "--nets", "lenet", "--rounds", "1", "--sides", "eager,bpt,gloo"))
     _, head, lenet = capsys.readouterr().out.splitlines()
     assert " ".join(head.split()) == "net batch eager ms bpt ms gloo ms bpt/eager gloo/bpt layout chosen"
     name, batch, eager, bpt, gloo, to_eager, to_bpt, _ = lenet.split()

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from scripts.benches import figures
+from tests.support.bench_arguments import parse
 
 PASSES = 16  # fewer than the 100 of the paper, to be quick
 Values = dict[str, list[float]]
@@ -101,9 +102,7 @@ def test_all_figures_of_the_paper_are_there() -> None:
 
 def test_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
-    parser = argparse.ArgumentParser()
-    figures.add_arguments(parser)
-    figures.run(parser.parse_args(["--folder", str(tmp_path / "new"), "--figures", "fig12b", "--passes", "4"]))
+    figures.run(parse(figures, "--folder", str(tmp_path / "new"), "--figures", "fig12b", "--passes", "4"))
     with (tmp_path / "new" / "fig12b.csv").open(newline="") as file:
         head, *rows = csv.reader(file)
     assert head == ["computing nodes", "AGWU+IDPA"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from scripts.benches.forecast.results import Held, Row
 from scripts.benches.harness.nets import Images
 from scripts.testbeds.hosts import parse_hosts
 from scripts.testbeds.link import parse_bandwidth
+from tests.support.bench_arguments import parse
 from tests.support.doubles.thread_ranks import run_ranks
 
 
@@ -144,12 +144,6 @@ def test_memory_and_tables(tmp_path: Path) -> None:
 CASE = Case(ACCURACY, Place(2), "lenet", Images(28, 8), (PLAIN, "RING"))
 
 
-def arguments(*words: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    bench.add_arguments(parser)
-    return parser.parse_args(words)
-
-
 def test_what_is_measured_is_not_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
@@ -171,7 +165,7 @@ def test_what_is_measured_is_not_measured_again(tmp_path: Path, monkeypatch: pyt
 
 def test_which_cases_are_asked_for() -> None:
     def names(*words: str) -> list[str]:
-        cases, memories = bench.asked_for(arguments(*words))
+        cases, memories = bench.asked_for(parse(bench, *words))
         return [case.name for case in cases] + [case.name for case in memories]
 
     assert len(names()) == len(CASES) + len(MEMORY)
@@ -179,7 +173,7 @@ def test_which_cases_are_asked_for() -> None:
     assert all(name.startswith("memory") for name in names("--memory"))
     assert len(names("--quick", "--auto")) == 1
     with pytest.raises(SystemExit, match="there is no such case; --list prints all"):
-        bench.asked_for(arguments("--cases", "vgg17"))
+        bench.asked_for(parse(bench, "--cases", "vgg17"))
 
 
 def test_the_forecast_of_memory_is_that_of_the_plan(tmp_path: Path) -> None:

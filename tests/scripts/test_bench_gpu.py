@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
 import sys
@@ -18,6 +17,7 @@ from scripts.benches.cgdp.gpu_trace import Copies, Event, copies_of, covered, me
 from scripts.benches.cgdp.jobs import Done, Turn, Work
 from scripts.benches.cgdp.largest_batch import fitting, largest
 from scripts.benches.harness.launch import JobError, call
+from tests.support.bench_arguments import parse
 from tests.support.mpirun import needs_mpi
 from tests.support.paths import ROOT
 
@@ -173,25 +173,19 @@ def test_a_part_that_fails_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "first: FAILED: no GPU left\n"
 
 
-def parse(*words: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    gpu.add_arguments(parser)
-    return parser.parse_args(words)
-
-
 def test_arguments(capsys: pytest.CaptureFixture[str]) -> None:
-    given = parse()
+    given = parse(gpu)
     assert (given.nets, given.dry_run, given.gpu) == (["alexnet", "googlenet", "vgg16", "resnet152"], False, "0")
     assert given.out == ROOT / "bench" / "gpu"
     with pytest.raises(SystemExit):
-        parse("--nets", "resnet1001")
+        parse(gpu, "--nets", "resnet1001")
     assert 'no network "resnet1001" here' in capsys.readouterr().err
 
 
 def test_without_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(SystemExit, match="no usable CUDA device; --dry-run does the same on the CPU"):
-        gpu.run(parse("--out", str(tmp_path / "new")))
+        gpu.run(parse(gpu, "--out", str(tmp_path / "new")))
     assert not (tmp_path / "new").exists()
 
 
@@ -227,7 +221,7 @@ def test_parts_are_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
     monkeypatch.setattr(gpu, "run_job", run_job)
     monkeypatch.setattr(gpu, "call", call)
     with pytest.raises(SystemExit, match=r"^FAILED: lenet: times, lenet: scaling$"):
-        gpu.run(parse("--nets", "lenet,alexnet", "--dry-run", "--out", str(tmp_path)))
+        gpu.run(parse(gpu, "--nets", "lenet,alexnet", "--dry-run", "--out", str(tmp_path)))
     assert checked == [(2, "2", False)] * 2
     printed = capsys.readouterr().out
     assert "lenet: times: FAILED: broken" in printed

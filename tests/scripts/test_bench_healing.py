@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import pytest
 
 from scripts.benches import healing
+from tests.support.bench_arguments import parse
 from tests.support.mpirun import needs_mpi
 
 
@@ -21,17 +21,11 @@ def test_a_row_has_medians_and_what_each_run_took_together() -> None:
     assert cells == ["RING", "0.200", "0.200", "0.500", "0.400", "1.200", "1.000", "-", "1.800", "0.600"]
 
 
-def arguments(*words: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    healing.add_arguments(parser)
-    return parser.parse_args(words)
-
-
 @needs_mpi
 @pytest.mark.slow
 def test_a_small_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = "--net lenet --batch 8 --ranks 3 --exchanges ALLREDUCE --losses 1 --rounds 2 --iterations 1"
-    healing.run(arguments(*words.split()))
+    healing.run(parse(healing, *words.split()))
     title, _, head, row, _, _, stop, heal, copies = capsys.readouterr().out.splitlines()
     assert title.startswith("lenet, batch 8, 3 ranks of 1 threads")
     assert head.split()[:6] == ["exchange", "detect", "find", "rebuild", "repeat", "together"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -23,6 +22,7 @@ from scripts.benches.hybrid import bench as hybrid
 from scripts.benches.hybrid import memory, ranks
 from scripts.benches.hybrid.nets import IMAGES, VOLUMES, solver_text
 from scripts.benches.hybrid.results import Comparison, Result, Seen, Side, results, table, verdict
+from tests.support.bench_arguments import parse
 
 TURNS = [
     {"seconds": [2.0, 2.2, 9.0], "computing": [1.0, 1.5], "waiting": [1.0, 0.5]},
@@ -153,10 +153,8 @@ def test_memory_is_measured_in_both_layouts(tmp_path: Path, monkeypatch: pytest.
 
 def test_delayed_is_measured_alone() -> None:
     """In whole batches, which the costs of the other schedules are not."""
-    parser = argparse.ArgumentParser()
-    hybrid.add_arguments(parser)
     with pytest.raises(SystemExit, match=r"--schedules: DELAYED is measured in whole batches"):
-        hybrid.run(parser.parse_args(["--schedules", "GPIPE,DELAYED"]))
+        hybrid.run(parse(hybrid, "--schedules", "GPIPE,DELAYED"))
 
 
 @pytest.mark.parametrize(("delayed", "iterations", "steps"), [(False, 3, [1, 1, 1]), (True, 3, [15])])

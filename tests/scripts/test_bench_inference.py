@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,7 @@ import torch
 from scripts.benches import inference
 from scripts.benches.harness.launch import PROTOTXT
 from scripts.benches.inference import difference, make_side, prepare
+from tests.support.bench_arguments import parse
 
 # Also what the nets named in it need: a Split, BatchNorm and Scale, Eltwise, pooling of both kinds.
 SMALL = """
@@ -80,10 +80,8 @@ def test_compiled_and_exported_nets_compute_the_same(kind: str, folder: Path, mo
 
 @pytest.mark.slow
 def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
-    parser = argparse.ArgumentParser()
-    inference.add_arguments(parser)
     words = "--nets lenet --batches 2 --rounds 1 --threads 1 --others eager,channels_last"
-    inference.run(parser.parse_args(words.split()))
+    inference.run(parse(inference, *words.split()))
     head, row = capsys.readouterr().out.splitlines()
     assert head.split()[:6] == ["net", "batch", "eager", "ms", "channels_last", "ms"]
     name, batch, eager, channels_last, ours, module, tested, ratio, _, test_ratio, memory, won, apart = row.split()

@@ -8,13 +8,12 @@ import pytest
 
 from bpt.engine.compute import LibraryCompute
 from scripts.benches import inner
+from tests.support.bench_arguments import parse
 from tests.support.task_dag_nets import plan_of
 
 
 def test_the_goals_networks_are_the_default() -> None:
-    parser = argparse.ArgumentParser()
-    inner.add_arguments(parser)
-    nets = parser.parse_args([]).nets.split(",")
+    nets = parse(inner).nets.split(",")
     assert nets == [*(f"bpt_cnn/case{case}" for case in range(1, 8)), "googlenet"]
     assert all(inner.BATCHES[net] > 0 for net in nets)
 

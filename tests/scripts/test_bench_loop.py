@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import pytest
@@ -10,12 +9,7 @@ import pytest
 from bpt.config.proto.sources import read_solver
 from scripts.benches import loop
 from scripts.benches.harness.turns import Side, in_turn
-
-
-def arguments(*words: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    loop.add_arguments(parser)
-    return parser.parse_args(words)
+from tests.support.bench_arguments import parse
 
 
 def test_every_second_turn_is_in_the_other_order() -> None:
@@ -35,7 +29,7 @@ def test_the_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monke
     monkeypatch.setitem(loop.BATCHES, "lenet", 4)
     monkeypatch.setitem(loop.ITERATIONS, "lenet", 3)
     words = "--nets lenet --rounds 1 --threads 1 --engine CONTIGUOUS --plain eager,fused"
-    loop.run(arguments(*words.split()))
+    loop.run(parse(loop, *words.split()))
     head, lenet, empty, columns, parts, *_ = capsys.readouterr().out.splitlines()
     assert head.split()[:8] == ["net", "batch", "eager", "ms", "fused", "ms", "bpt", "ms"]
     name, batch, eager, fused, ours, ratio, memory, variant, layout = lenet.split()
@@ -72,7 +66,7 @@ def test_the_python_face_and_the_command_line_train_the_same_text(tmp_path: Path
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_the_table_of_the_python_face(capsys: pytest.CaptureFixture[str]) -> None:
-    loop.run(arguments("--python", "--nets", "lenet", "--rounds", "1", "--threads", "1"))
+    loop.run(parse(loop, "--python", "--nets", "lenet", "--rounds", "1", "--threads", "1"))
     head, lenet = capsys.readouterr().out.splitlines()
     assert head.endswith("goal: at most 1.05")
     name, batch, command, python, ratio, verdict = lenet.split()

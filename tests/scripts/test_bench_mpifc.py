@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import asdict
 from pathlib import Path
 
@@ -17,24 +16,19 @@ from scripts.benches.mpifc.layer_times import Timed, differing, layer_rows, laye
 from scripts.benches.mpifc.ranks import work
 from scripts.benches.mpifc.ways import MASTER_SLAVE, PEER, WHOLE, Way, ways_of
 from scripts.make_synthetic import images
+from tests.support.bench_arguments import parse
 from tests.support.doubles.thread_ranks import run_ranks
 
 LAP = {"forward": 0.002, "backward": 0.003, "update": 0.001, "total": 0.007}
 
 
-def parse(*words: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    bench.add_arguments(parser)
-    return parser.parse_args(words)
-
-
 def test_arguments() -> None:
-    assert parse("--slaves", "4,1,4", "--outputs", "10").slaves == [1, 4]
-    quick = parse("--quick")
+    assert parse(bench, "--slaves", "4,1,4", "--outputs", "10").slaves == [1, 4]
+    quick = parse(bench, "--quick")
     bench.made_quick(quick)
     assert (quick.slaves, quick.nets) == ([1, 2], ["lenet", "cifar10_quick"])
     with pytest.raises(SystemExit):
-        parse("--slaves", "0")
+        parse(bench, "--slaves", "0")
 
 
 def test_ways() -> None:
@@ -123,7 +117,7 @@ def test_the_experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
         lambda module, order, folder, ranks, threads: run_ranks(ranks, lambda comm: work(order, comm))[0],
     )
     words = ["--slaves", "1", "--inputs", "4", "--outputs", "4", "--batch", "2", "--rounds", "1", "--iterations", "1"]
-    arguments = parse(*words, "--output", str(tmp_path))
+    arguments = parse(bench, *words, "--output", str(tmp_path))
     arguments.nets = []
     bench.run(arguments)
     assert sorted(path.name for path in tmp_path.iterdir()) == [

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import time
 
 import pytest
 
 from scripts.benches import neighbours
 from scripts.benches.harness.turns import Side
+from tests.support.bench_arguments import parse
 
 
 class Meeting(Side):
@@ -39,9 +39,7 @@ def test_the_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monke
         monkeypatch.setenv(name, "1")  # the bench takes it away
     monkeypatch.setitem(neighbours.BATCHES, "lenet", 4)
     monkeypatch.setitem(neighbours.ITERATIONS, "lenet", 3)
-    parser = argparse.ArgumentParser()
-    neighbours.add_arguments(parser)
-    neighbours.run(parser.parse_args(["--rounds", "1", "--threads", "1"]))
+    neighbours.run(parse(neighbours, "--rounds", "1", "--threads", "1"))
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert [line[0] for line in lines] == [
         "1", *("lenet,", "bpt", "defaults", "plain"), *("lenet,", "bpt,", "defaults,", "plain,")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import csv
 import shlex
 import sys
@@ -13,6 +12,7 @@ import pytest
 from scripts.benches.papers import bench, commands
 from scripts.benches.papers.bench import FAILED, LEFT_OUT, OK, tried, why_not
 from scripts.benches.papers.commands import Command
+from tests.support.bench_arguments import parse
 
 PAGE = """\
 # Papers
@@ -147,11 +147,9 @@ def test_a_run(
     monkeypatch.setattr(bench, "DIGITS", tmp_path)
     monkeypatch.setattr(bench, "BRAINS", tmp_path)
     monkeypatch.setattr(bench, "end_by_signals", lambda: None)
-    parser = argparse.ArgumentParser()
-    bench.add_arguments(parser)
     words = f"--quick --only Three --only y --output {shlex.quote(str(tmp_path / 'out'))}"
     try:
-        bench.run(parser.parse_args(shlex.split(words)))
+        bench.run(parse(bench, *shlex.split(words)))
         ended: object = 0
     except SystemExit as error:
         ended = error.code
@@ -171,7 +169,5 @@ def test_a_run(
 
 @pytest.mark.usefixtures("page")
 def test_nothing_chosen(tmp_path: Path) -> None:
-    parser = argparse.ArgumentParser()
-    bench.add_arguments(parser)
     with pytest.raises(SystemExit, match=r"no command of docs/papers.md has nowhere"):
-        bench.run(parser.parse_args(["--only", "nowhere", "--output", str(tmp_path)]))
+        bench.run(parse(bench, "--only", "nowhere", "--output", str(tmp_path)))

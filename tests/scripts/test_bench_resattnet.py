@@ -14,6 +14,7 @@ from bpt.config.proto.sources import read_solver
 from bpt.system.comm.serial import SerialCommunicator
 from scripts.benches import resattnet
 from scripts.benches.resattnet import Seen, Way
+from tests.support.bench_arguments import parse
 from tests.support.doubles.thread_ranks import run_ranks
 from tests.support.mpirun import needs_mpi
 from tests.support.paths import ROOT
@@ -47,14 +48,8 @@ def solver(tmp_path: Path) -> Path:
     return path
 
 
-def arguments_of(*words: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    resattnet.add_arguments(parser)
-    return parser.parse_args(words)
-
-
 def test_one_to_four_ranks_and_a_hybrid_are_the_default() -> None:
-    arguments = arguments_of()
+    arguments = parse(resattnet)
     resattnet.settle(arguments)
     assert (arguments.epochs, arguments.accuracy) == (0, 0.95)
     ways = [Way.read(text) for text in arguments.ways.split(",")]
@@ -66,7 +61,7 @@ def test_one_to_four_ranks_and_a_hybrid_are_the_default() -> None:
 
 
 def test_quick_is_small_and_keeps_what_was_asked_for() -> None:
-    arguments, own = arguments_of("--quick"), arguments_of("--quick", "--ways", "1,hybrid2x2", "--epochs", "2")
+    arguments, own = parse(resattnet, "--quick"), parse(resattnet, "--quick", "--ways", "1,hybrid2x2", "--epochs", "2")
     for each in (arguments, own):
         resattnet.settle(each)
     assert (arguments.ways, arguments.epochs, arguments.accuracy) == ("1,2,hybrid2x1,hybrid2x2", 6, 0.75)
@@ -157,7 +152,8 @@ def test_a_row() -> None:
 def test_the_table(solver: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     resattnet.run(
-        arguments_of(
+        parse(
+            resattnet,
             "--solver",
             str(solver),
             "--ways",
@@ -184,7 +180,7 @@ def test_a_run_that_fails_is_told_and_the_others_go_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resattnet, "train", lambda way, *_: None if way.ranks == 2 else SEEN)
-    resattnet.run(arguments_of("--ways", "1,2,4096", "--forecast", "0", "--output", str(tmp_path)))
+    resattnet.run(parse(resattnet, "--ways", "1,2,4096", "--forecast", "0", "--output", str(tmp_path)))
     _, head, one, two, many, *notes = capsys.readouterr().out.splitlines()
     assert two == "2 ranks, 1x2: has failed, see above"
     assert head == resattnet.HEAD
@@ -201,7 +197,7 @@ def test_steps_are_timed_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(resattnet, "train", train)
     runs = [(Way(1, ranks), replace(SEEN, step=9.0)) for ranks in (1, 2)]
-    timed = resattnet.timed_in_turn(runs, arguments_of("--turns", "3", "--turn", "7"))
+    timed = resattnet.timed_in_turn(runs, parse(resattnet, "--turns", "3", "--turn", "7"))
     assert started == [(2, 7), (1, 7), (1, 7), (2, 7)]
     assert timed == [(Way(1, 1), replace(SEEN, step=3.0)), (Way(1, 2), replace(SEEN, step=4.0))]  # of 9, 2, 3; 9, 1, 4
-    assert resattnet.timed_in_turn(runs, arguments_of()) == runs
+    assert resattnet.timed_in_turn(runs, parse(resattnet)) == runs

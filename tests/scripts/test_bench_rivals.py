@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import csv
 import math
 import random
@@ -24,6 +23,7 @@ from scripts.benches.hybrid.rival_points import segments
 from scripts.benches.hybrid.rival_results import CURVES, HEAD, Trained, curves, rows, step_of, table
 from scripts.benches.hybrid.rival_ways import NAMES, Rival, quick_rivals, rivals_of
 from scripts.make_brains import main as make_brains
+from tests.support.bench_arguments import parse
 from tests.support.net_cases import graph_in, read_net, with_inputs
 
 
@@ -154,9 +154,7 @@ def test_what_is_left_behind(tmp_path: Path) -> None:
 
 
 def test_arguments() -> None:
-    parser = argparse.ArgumentParser()
-    bench.add_arguments(parser)
-    arguments = parser.parse_args(["--rivals", "--ways", "ONE,FDG", "--ranks", "4,2"])
+    arguments = parse(bench, "--rivals", "--ways", "ONE,FDG", "--ranks", "4,2")
     assert (arguments.ways, arguments.ranks, arguments.quick) == (["ONE", "FDG"], [2, 4], False)
     with pytest.raises(SystemExit):
-        parser.parse_args(["--ways", "GPIPE"])
+        parse(bench, "--ways", "GPIPE")

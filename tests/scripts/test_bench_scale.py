@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
-
 import numpy as np
 import pytest
 
 from scripts.benches import scale
 from scripts.benches.scale import Costs, Sent, count_sent, row
+from tests.support.bench_arguments import parse
 from tests.support.mpirun import needs_mpi
 
 
@@ -42,9 +41,7 @@ def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
 
     The third sum, of a few numbers, is the library's.
     """
-    parser = argparse.ArgumentParser()
-    scale.add_arguments(parser)
-    scale.run(parser.parse_args(["--ranks", "8", "--iterations", "2"]))
+    scale.run(parse(scale, "--ranks", "8", "--iterations", "2"))
     _, head, line = capsys.readouterr().out.splitlines()
     assert "".join(head.split()) == "".join(scale.HEAD).replace(" ", "")
     cells = line.split()

@@ -14,13 +14,8 @@ from scripts.benches.device import check
 from scripts.benches.device.parts import PARTS, Part, findings_of_tests
 from scripts.benches.device.place import Findings, Place, compare
 from scripts.benches.harness.launch import ROOT, call
+from tests.support.bench_arguments import parse
 from tests.support.mpirun import needs_mpi
-
-
-def parse(*words: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    check.add_arguments(parser)
-    return parser.parse_args(words)
 
 
 def report_in(folder: Path) -> dict[str, dict[str, object]]:
@@ -39,7 +34,7 @@ def test_a_part_on_the_cpu(name: str, tmp_path: Path, monkeypatch: pytest.Monkey
 def test_parts_are_processes_and_a_report_names_what_they_found(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status = check.run(parse("--dry-run", "--only", "device_query", "--out", str(tmp_path)))
+    status = check.run(parse(check, "--dry-run", "--only", "device_query", "--out", str(tmp_path)))
     assert status == 0
     part = report_in(tmp_path)["device_query"]
     assert part["status"] == "ok"
@@ -104,7 +99,7 @@ def test_wheels_to_bring_along(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert check.run(parse("--out", str(tmp_path / "new"))) == 1
+    assert check.run(parse(check, "--out", str(tmp_path / "new"))) == 1
     assert "no usable CUDA device; --dry-run does the same on the CPU" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
 

@@ -22,9 +22,11 @@ Make = Callable[..., "Reader"]
 class Reader:
     """A net of data layers on one rank."""
 
-    def __init__(self, source: str, share: Share | None = None, ranks: int = 1, phase: int = pb.TRAIN) -> None:
+    def __init__(
+        self, source: str, share: Share | None = None, ranks: int = 1, phase: int = pb.TRAIN, seed: int = 5
+    ) -> None:
         split: dict[str, Any] = {"split": lambda samples: share} if share else {}
-        self.net = Net(graph_of(source, phase), PassContext(seed=5, ranks=ranks, **split))
+        self.net = Net(graph_of(source, phase), PassContext(seed=seed, ranks=ranks, **split))
         self.layer: Any = self.net.layers[0]  # a data layer; its class is that of the text
 
     @property
@@ -37,6 +39,9 @@ class Reader:
         values: dict[int, Tensor] = {}
         self.net.run(0, len(self.net.graph), values)
         return [values[edge.index] for edge in self.net.graph.edges]
+
+    def labels(self, batches: int) -> list[float]:
+        return [label for _ in range(batches) for label in self.next()[1].tolist()]
 
 
 def check_together(

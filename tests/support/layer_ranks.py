@@ -33,7 +33,7 @@ def on_ranks(counts: Sequence[int], function: Callable[[PassContext], T], **sett
     shares = shares_of(counts)
 
     def run(ranks: Communicator) -> T:
-        def total(tensor: Tensor) -> Tensor:
+        def total(tensor: Tensor, layer: str) -> Tensor:
             assert not tensor.requires_grad
             ranks.Allreduce(tensor.contiguous().numpy())
             return tensor

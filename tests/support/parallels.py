@@ -58,7 +58,7 @@ def parallel_of(
     comm: Communicator, text: str = "", balance: Balance | None = None, batch_factor: int | None = None
 ) -> Parallel:
     param = solver_of(f"parallel_param {{ {text} }}").parallel_param
-    return Parallel(param, ProcessGrid.make(comm, 1, param.num_shards), balance or Uniform(), batch_factor)
+    return Parallel(param, ProcessGrid.regular(comm, 1, param.num_shards), balance or Uniform(), batch_factor)
 
 
 def on_ranks(ranks: int, function: Callable[[Parallel], T], text: str = "", balance: Balance | None = None) -> list[T]:
@@ -74,7 +74,7 @@ def on_ranks(ranks: int, function: Callable[[Parallel], T], text: str = "", bala
 def net_of(parallel: Parallel, text: str = NET, seed: int = 0) -> Net:
     """This rank's part of the net."""
     graph = graph_of(text)
-    return Net(graph, parallel.batches.context(seed), part=parallel.parts(graph)[parallel.grid.shard])
+    return Net(graph, parallel.batches.context(seed, graph=graph), part=parallel.parts(graph)[parallel.grid.shard])
 
 
 def named(net: Net) -> dict[str, torch.nn.Parameter]:

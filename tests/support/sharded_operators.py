@@ -122,7 +122,7 @@ class Job:
         return run_ranks(len(self.rows) // group * self.shards, self._rank)
 
     def _rank(self, world: Communicator) -> Result:
-        grid = ProcessGrid.make(world, 1, self.shards)
+        grid = ProcessGrid.regular(world, 1, self.shards)
         graph = self.graph
         group = self.shards if self.scheme == PEER else 1
         own = grid.replica * group + (grid.shard if self.scheme == PEER else 0)
@@ -131,7 +131,7 @@ class Job:
         share = shares[own]
         samples = grid.across_samples if self.scheme == PEER else grid.across_replicas
 
-        def total(tensor: Tensor) -> Tensor:
+        def total(tensor: Tensor, layer: str) -> Tensor:
             samples.Allreduce(tensor.numpy())
             return tensor
 

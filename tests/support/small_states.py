@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
+from pathlib import Path
+
+import h5py
 
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
@@ -11,6 +15,7 @@ from bpt.nn.net import Net
 from bpt.nn.pass_context import PassContext
 from bpt.train import state as snapshot
 from tests.support.golden_cases import graph_of
+from tests.support.paths import GOLDEN
 from tests.support.training import solver_of
 
 NET = """
@@ -53,3 +58,15 @@ class Small:
 
     def restore(self, path: str) -> pb.SolverState:
         return snapshot.restore(path, self.net, self.rule)
+
+
+def write_other_files() -> Small:
+    """Put snapshots of both formats, a net, a mean image and HDF5 data into the current folder."""
+    small = Small.make()
+    small.snap(3)
+    Small.make("snapshot_format: HDF5").snap(3)
+    Path("net.prototxt").write_text(NET)
+    shutil.copy(GOLDEN / "lmdb" / "digits_train_mean.binaryproto", "mean.binaryproto")
+    with h5py.File("data.h5", "w") as file:
+        file["data"] = [1.0, 2.0]
+    return small

@@ -16,6 +16,7 @@ from torch import Tensor
 from bpt.apps.check.delayed_reference import DelayedUpdates, delays_of
 from bpt.apps.check.faults import AnyFault, check_happened, drop_links, injected
 from bpt.apps.check.local_replicas import LocalRun, train_in_turn
+from bpt.base.errors import PrototxtError
 from bpt.base.log import columns
 from bpt.config.plan.run_plan import CompressionSpec, ParallelSpec, RunPlan
 from bpt.config.precision import FLOAT64, Precision
@@ -108,7 +109,16 @@ def compare(
 
     Returns:
         The differences of each trained parameter on the first remaining rank (empty on others); the remaining ranks.
+
+    Raises:
+        PrototxtError: the plan promises no curve of one process.
     """
+    if plan.parallel_param.balance_param.follows_noise:
+        raise PrototxtError(
+            "parallel_param: batch { rule: NOISE_SCALE } sees the noise of the ranks' gradients, so one process would "
+            "train other batches, and there is nothing to compare; set rule: FIXED to check the rest",
+            plan.origin("parallel_param", "balance_param", "batch", "rule"),
+        )
     plan = replace(plan.training_only(), asked_precision=precision)
     if codec := plan.parallel_param.compression_param.name:
         LOG.info("Comparing without codec: %s, which changes gradients on purpose", codec)
@@ -133,7 +143,7 @@ def compare(
     if world.rank:
         return [], world
     LOG.info("Now the same on one process%s", ", which applies gradients as late" if delays else "")
-    if staging and plan.parallel_param.num_stages > 1:
+    if staging and plan.parallel_param.depth > 1:
         LOG.info("It runs the same %d micro-batches, because BatchNorm normalises by them", staging.micro_batches)
     reference = replace(plan.with_seed(seed), parallel_param=ParallelSpec(), notes=())
     noted: dict[Blob, Tensor] = {}
@@ -179,7 +189,7 @@ def _sequential_staging(parallel: Parallel, graph: LayerGraph) -> Staging | None
     if parallel.grid.replicas > 1 and not is_dividable(graph):
         _check_sequential(graph, parallel.param.sync_batch_norm)
         return Staging.alone(graph, (parallel.grid.replicas,))
-    staging, ranks = parallel.staging, parallel.batches.samples.size
+    staging, ranks = parallel.staging, parallel.batches.number
     by_batch = [node for node in graph.nodes if LAYERS[node.type].normalises_by_batch(node.spec)]
     over_batch = parallel.param.pipeline_param.batch_norm_over == pb.PipelineParameter.BATCH
     if not by_batch or over_batch or staging is None or staging.micro_batches == 1:

@@ -82,7 +82,7 @@ class LocalRun:
         if parallel.param.exchange != LOCAL or runtime.exchange.local is None:
             return None
         _check(runtime.graph, parallel, faults)
-        each = parallel.batches.samples.size // parallel.grid.replicas
+        each = parallel.batches.number // parallel.grid.replicas
         hosts = parallel.grid.world.allgather(parallel.grid.world.host)
         groups = [[replica] for replica in range(parallel.grid.replicas)]
         if parallel.param.local_param.sum_within_hosts:
@@ -100,7 +100,7 @@ class LocalRun:
             tuple(replicas),
             staging.cuts if staging else (),
             staging.gathers if staging else frozenset(),
-            parallel.batches.samples.size,
+            parallel.batches.number,
             parallel.batches.keeps_batches,
             parallel.batches.unweighted,
             parallel.batches.batch_factor,

@@ -89,8 +89,13 @@ def train(
     ):
         if plan.is_outer:
             from bpt.train.outer import train as train_outer  # noqa: PLC0415  as above
+            from bpt.train.outer.roles import Roles  # noqa: PLC0415  as above
+            from bpt.train.telemetry.outer_telemetry import OuterTelemetry  # noqa: PLC0415  as above
 
-            outcome = train_outer(plan, world, device, signals, resume, replay, [status] if status else ())
+            with OuterTelemetry(
+                plan, world.size, len(Roles.of(plan.parallel_param, world).workers), sinks
+            ) as telemetry:
+                outcome = train_outer(plan, world, device, signals, resume, replay, [telemetry])
         else:
             outcome = _train_in_step(plan, world, device, signals, resume, sinks, basis, stop)
     if outcome.terminated:
@@ -107,7 +112,7 @@ def train(
 
 def keep_memory(param: ParallelSpec) -> None:
     """Let the C library keep memory that training frees; a pipeline stage keeps only small blocks."""
-    if param.num_stages > 1:
+    if param.depth > 1:
         keep_freed_memory(KEPT_BY_A_STAGE)
     else:
         keep_freed_memory()
@@ -128,11 +133,6 @@ def _sinks(plan: RunPlan, world: Communicator, metrics: str, tensorboard: str) -
     from bpt.train.telemetry.metrics_file import MetricsFile, check_metrics_file  # noqa: PLC0415  as above
     from bpt.train.telemetry.tensorboard import TensorBoard  # noqa: PLC0415
 
-    if plan.is_outer:
-        raise UserError(
-            "--metrics and --tensorboard need synchronous ranks; a run of exchange: SGWU, AGWU or ASGD writes its own "
-            "reports to <snapshot_prefix>_run/"
-        )
     if metrics:
         outcome_of_first(world, None if world.rank else partial(check_metrics_file, metrics))
     return [*([MetricsFile(metrics)] if metrics else ()), *([TensorBoard(tensorboard)] if tensorboard else ())]

@@ -80,7 +80,7 @@ def score(
     parallel = setup_parallelism(plan, graph, world, options=TrainOptions(device))
     context, samples = PassContext(), parallel.batches.samples
     if parallel.is_alone or is_dividable(graph):
-        context = parallel.batches.context(0, pb.TEST)
+        context = parallel.batches.context(0, pb.TEST, graph=graph)
     else:  # each rank scores whole batches
         samples = SerialCommunicator()
     net = net_in(precision, graph, device, context, world)

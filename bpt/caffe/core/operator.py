@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from bpt.base.errors import UserError
-from bpt.caffe.core.whole_pass import WholePass, copied, share_memory, sources
+from bpt.caffe.core.whole_pass import WholePass, copied, share_memory
 from bpt.engine.compute import LibraryCompute, Update
 from bpt.engine.operator import Operator
 from bpt.engine.segment_state import MicroBatchState
@@ -43,7 +43,8 @@ class Memory(dict[int, Tensor]):
         return super().__getitem__(self._place[edge])
 
     def __setitem__(self, edge: int, tensor: Tensor) -> None:
-        super().__setitem__(self._place[edge], tensor.to(torch.promote_types(tensor.dtype, torch.float32)))
+        wide = tensor if tensor.dtype == torch.float32 else tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+        super().__setitem__(self._place[edge], wide)
 
     def __contains__(self, edge: object) -> bool:
         return isinstance(edge, int) and super().__contains__(self._place[edge])
@@ -136,21 +137,21 @@ class BlobOperator(Operator):
         if self.whole is None or not self.whole.fits or inside or self.calls:
             self._samples = None  # the pass layer by layer computes all blobs again
             return False
-        graph = self.net.graph
-        for index in sources(graph):
-            if graph.nodes[index].type != "Input":
-                self._forward(index)
-        made = {edge: self.data(edge) for index in sources(graph) for edge in graph.nodes[index].tops}
+        sources = self.whole.sources
+        for index in sources.drawn:
+            self._forward(index)
+        made = {edge: self.data(edge) for edge in sources.tops}
         samples = {edge: copied(tensor) for edge, tensor in made.items()}
         tops: dict[int, Tensor] = {}
-        if all(tensor.shape == graph.edges[edge].shape for edge, tensor in samples.items()):
+        if all(samples[edge].shape == shape for edge, shape in sources.tops.items()):
             tops = self.whole.run(samples, wanted)
             self.whole.fits = not share_memory([*samples.values(), *tops.values()])
         self.values.clear()
         if tops and self.whole.fits:
             self._samples = samples
-            for node in filter(lambda node: node.bottoms, graph.nodes):
-                self.batches.outcome.segments.pop(node.index, None)
+            segments = self.batches.outcome.segments
+            for index in sources.readers if segments else ():
+                segments.pop(index, None)
             for edge, tensor in (*made.items(), *tops.items()):
                 self.values[edge] = tensor
         else:  # a layer must report a wrong shape, or tensors share memory that Caffe's blobs do not share

@@ -326,7 +326,7 @@ class Solver(Single):
 
 def _is_whole(plan: RunPlan) -> bool:
     """Return whether each rank has the whole net."""
-    return plan.parallel_param.num_stages == plan.parallel_param.num_shards == 1
+    return plan.parallel_param.depth == plan.parallel_param.num_shards == 1
 
 
 def _check_goes_in_step(plan: RunPlan, ranks: int) -> None:

@@ -3,18 +3,44 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_graph import LayerGraph
-from bpt.nn.fusion.fusion_steps import FusionStep, plan_steps
-from bpt.nn.kernels.channels_last import channels_last
+from bpt.graph.layer_spec import Shape
+from bpt.nn.fusion.fixed_steps import FixedSteps
+from bpt.nn.fusion.fusion_steps import plan_steps
 from bpt.nn.net import Net
 
 REMEMBERED = 10  # number of passes that still compute a blob after the caller has read it
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The layers without bottoms, which provide the samples.
+
+    Attributes:
+        drawn: those that make their tops in each pass.
+        tops: the edges that they make, with their shapes.
+        readers: all other layers.
+    """
+
+    drawn: tuple[int, ...]
+    tops: dict[int, Shape]
+    readers: tuple[int, ...]
+
+    @classmethod
+    def of(cls, graph: LayerGraph) -> Sources:
+        sources = [node for node in graph.nodes if not node.bottoms]
+        return cls(
+            tuple(node.index for node in sources if node.type != "Input"),
+            {edge: graph.edges[edge].shape for node in sources for edge in node.tops},
+            tuple(node.index for node in graph.nodes if node.bottoms),
+        )
 
 
 class WholePass:
@@ -29,8 +55,10 @@ class WholePass:
 
     def __init__(self, net: Net) -> None:
         self._net = net
-        self._steps: tuple[FusionStep, ...] | None = None
+        self.sources = Sources.of(net.graph)
+        self._steps: FixedSteps | None = None
         self._keep: frozenset[int] = frozenset()
+        self._always = always_kept(net.graph)
         self._watched: deque[frozenset[int]] = deque(maxlen=REMEMBERED)
         self.fits = _fits(net)
 
@@ -49,33 +77,27 @@ class WholePass:
             At least the watched edges and the outputs, each contiguous. Two of them share memory only if a layer
             returns its bottom.
         """
-        graph = self._net.graph
         self._watched.append(frozenset(watched))
-        keep = frozenset().union(*self._watched, always_kept(graph)) - samples.keys()
+        keep = self._always.union(*self._watched) - samples.keys()
         if self._steps is None or keep != self._keep:
             self._steps = None  # free the old steps' memory before the new ones are made
             self._steps, self._keep = self._planned(keep), keep
         values = dict(samples)
         with torch.no_grad():
-            self._net.run(0, len(graph), values, keep, steps=self._steps)
+            self._net.run(0, len(self._net.graph), values, keep, steps=self._steps)
         return {edge: values[edge].contiguous() for edge in keep}
 
-    def _planned(self, keep: Collection[int]) -> tuple[FusionStep, ...]:
+    def _planned(self, keep: Collection[int]) -> FixedSteps:
         net = self._net
         layers = [net.layer(node) for node in net.graph.nodes]
         steps = plan_steps(net.graph, layers, range(len(layers)), keep, net.precision.in_half, grad=False, fixed=True)
-        return tuple(step for step in steps if step.nodes[0].bottoms)
-
-
-def sources(graph: LayerGraph) -> Sequence[int]:
-    """Return the layers without bottoms, which provide the samples."""
-    return [node.index for node in graph.nodes if not node.bottoms]
+        return FixedSteps([step for step in steps if step.nodes[0].bottoms], layers, keep)
 
 
 def copied(tensor: Tensor) -> Tensor:
     """Return a copy of ``tensor``; on a CPU images become channels-last."""
-    ordered = channels_last(tensor) if tensor.dim() == 4 and tensor.device.type == "cpu" else tensor
-    return ordered.clone() if ordered.data_ptr() == tensor.data_ptr() else ordered
+    images = tensor.dim() == 4 and tensor.device.type == "cpu"
+    return tensor.clone(memory_format=torch.channels_last if images else torch.preserve_format)
 
 
 def share_memory(tensors: Collection[Tensor]) -> bool:
@@ -85,7 +107,7 @@ def share_memory(tensors: Collection[Tensor]) -> bool:
 
 def always_kept(graph: LayerGraph) -> frozenset[int]:
     """Return the outputs and, for the next pass, the last versions of samples that layers change in place."""
-    tops = {graph.edges[edge].blob for index in sources(graph) for edge in graph.nodes[index].tops}
+    tops = {graph.edges[edge].blob for edge in Sources.of(graph).tops}
     return frozenset(edge.index for edge in (*graph.outputs, *(graph.blobs[blob] for blob in tops)))
 
 
@@ -94,5 +116,5 @@ def _fits(net: Net) -> bool:
     graph = net.graph
     repeatable = all(net.layer(node).repeatable for node in graph.nodes if node.bottoms)
     no_filters = all(node.type != "Filter" for node in graph.nodes)
-    alone = not any(graph.nodes[index].params for index in sources(graph))
+    alone = not any(node.params for node in graph.nodes if not node.bottoms)
     return graph.phase == pb.TEST and not graph.debug_info and repeatable and no_filters and alone

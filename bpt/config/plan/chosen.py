@@ -8,8 +8,10 @@ from bpt.base.violation import PARALLEL
 from bpt.config.plan.run_plan import ParallelSpec, RunPlan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.text import to_text
+from bpt.config.schema_specs import fill_spec
 
-FIELDS = ("num_stages", "num_shards", "exchange", "balance")
+REPLICA = "replica"
+FIELDS = ("num_stages", "num_shards", "exchange", "balance", REPLICA)
 PIPELINE = "pipeline_param"
 OF_PIPELINES = ("schedule", "micro_batches", "batch_norm_over")
 
@@ -21,9 +23,9 @@ def chosen_of(parallel: ParallelSpec) -> pb.ParallelParameter:
 
 def with_chosen(plan: RunPlan, chosen: pb.ParallelParameter) -> RunPlan:
     """Return the plan with these values for all fields that its text does not set."""
-    values = {name: getattr(chosen, name) for name in FIELDS if not plan.given(PARALLEL, name)}
-    param = plan.parallel_param.pipeline_param
-    if chosen.num_stages > 1:
+    spec, param = fill_spec(ParallelSpec, chosen), plan.parallel_param.pipeline_param
+    values = {name: getattr(spec, name) for name in FIELDS if not plan.given(PARALLEL, name)}
+    if spec.depth > 1:
         open_ones = [name for name in OF_PIPELINES if not plan.given(PARALLEL, PIPELINE, name)]
         param = replace(param, **{name: getattr(chosen.pipeline_param, name) for name in open_ones})
     return plan.with_parallel(pipeline_param=param, **values)
@@ -42,9 +44,11 @@ def text_of(plan: RunPlan) -> str:
 def _differing(old: ParallelSpec, new: ParallelSpec) -> pb.ParallelParameter:
     found = pb.ParallelParameter()
     for name in FIELDS:
-        if (value := getattr(new, name)) != getattr(old, name):
+        if (value := getattr(new, name)) != getattr(old, name) and name != REPLICA:
             setattr(found, name, value)
-    if new.num_stages > 1:
+    for replica in new.replica if new.replica != old.replica else ():
+        found.replica.add(ranks=replica.ranks, num_stages=replica.num_stages)
+    if new.depth > 1:
         for name in OF_PIPELINES:
             if (value := getattr(new.pipeline_param, name)) != getattr(old.pipeline_param, name):
                 setattr(found.pipeline_param, name, value)

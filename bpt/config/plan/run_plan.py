@@ -12,10 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import groupby
 
 from bpt.base.origin import FieldPath, Origin, locate
 from bpt.config.optim_spec import OptimSpec
 from bpt.config.plan.nets import NetFields, NetPlan, test_plans, train_plan
+from bpt.config.plan.replica_layout import ReplicaLayout
 from bpt.config.precision import Precision, precision_of_net
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.schema_specs import SCHEMA, spec_of
@@ -76,6 +78,16 @@ class OuterSpec:
 
 
 @dataclass(frozen=True)
+@spec_of(pb.BatchParameter)
+class BatchSpec:
+    """The batch of all replicas together."""
+
+    rule: int = SCHEMA
+    min: int = SCHEMA
+    max: int = SCHEMA
+
+
+@dataclass(frozen=True)
 @spec_of(pb.BalanceParameter)
 class BalanceSpec:
     """The division of samples among replicas of unequal speed."""
@@ -87,6 +99,12 @@ class BalanceSpec:
     finish: int = SCHEMA
     migrate: bool = SCHEMA
     by: int = SCHEMA
+    batch: BatchSpec = SCHEMA
+
+    @property
+    def follows_noise(self) -> bool:
+        """Whether the batch follows the noise of the gradients."""
+        return self.batch.rule == pb.BatchParameter.NOISE_SCALE
 
 
 @dataclass(frozen=True)
@@ -206,6 +224,20 @@ class EarlyStoppingSpec:
 
 
 @dataclass(frozen=True)
+@spec_of(pb.ReplicaParameter)
+class ReplicaSpec:
+    """Consecutive ranks that form replicas of equally many stages."""
+
+    ranks: int = SCHEMA
+    num_stages: int = SCHEMA
+
+    @property
+    def stages(self) -> tuple[int, ...]:
+        """The number of stages of each of the replicas."""
+        return (self.num_stages,) * max(1, self.ranks // max(1, self.num_stages))
+
+
+@dataclass(frozen=True)
 @spec_of(pb.ParallelParameter)
 class ParallelSpec:
     """The division of a run over its ranks; by default data parallelism, or one process."""
@@ -233,6 +265,23 @@ class ParallelSpec:
     transport: int = SCHEMA
     update: int = SCHEMA
     outer_param: OuterSpec = SCHEMA
+    replica: tuple[ReplicaSpec, ...] = SCHEMA
+
+    @property
+    def depth(self) -> int:
+        """The number of stages of the longest pipeline."""
+        return max((self.num_stages, *(replica.num_stages for replica in self.replica)))
+
+    @property
+    def is_unlike(self) -> bool:
+        """Whether replicas have different numbers of stages."""
+        return len({replica.num_stages for replica in self.replica}) > 1
+
+    def layout(self, ranks: int) -> ReplicaLayout:
+        """Return how ``ranks`` ranks form replicas; if the text lists the replicas, it also says how many ranks."""
+        if not self.replica:
+            return ReplicaLayout.regular(ranks, self.num_stages, self.num_shards)
+        return ReplicaLayout(tuple(stages for replica in self.replica for stages in replica.stages))
 
     @property
     def replica_ranks(self) -> int:
@@ -242,7 +291,7 @@ class ParallelSpec:
     @property
     def is_delayed(self) -> bool:
         """Whether gradients belong to earlier iterations, so that losses and weights differ from one process's."""
-        return self.num_stages > 1 and self.pipeline_param.schedule == _Pipeline.DELAYED
+        return self.depth > 1 and self.pipeline_param.schedule == _Pipeline.DELAYED
 
     @property
     def divides_update(self) -> bool:
@@ -417,6 +466,14 @@ class RunPlan:
     def with_parallel(self, **changes: object) -> RunPlan:
         """Return the plan with other values of fields of ``parallel_param``."""
         return replace(self, parallel_param=replace(self.parallel_param, **changes))  # type: ignore[arg-type]
+
+    def with_layout(self, layout: ReplicaLayout) -> RunPlan:
+        """Return the plan for the replicas of a layout."""
+        if len(layout.kinds) == 1:
+            return self.with_parallel(num_stages=layout.depth, num_shards=layout.shards, replica=())
+        runs = ((stages, len(list(run))) for stages, run in groupby(layout.stages))
+        listed = tuple(ReplicaSpec(replicas * stages, stages) for stages, replicas in runs)
+        return self.with_parallel(num_stages=1, num_shards=1, replica=listed)
 
     def with_pipeline(self, **changes: object) -> RunPlan:
         """Return the plan with other values of fields of ``pipeline_param``."""

@@ -717,7 +717,7 @@ class Precision(_message.Message):
     def __init__(self) -> None: ...
 
 class SolverState(_message.Message):
-    __slots__ = ("iter", "learned_net", "history", "current_step", "minimum_loss", "iter_last_event", "data_position", "engine", "loss_history", "random_seed", "solver_type", "inner", "half_layers", "loss_scale", "finite_iterations", "run", "written", "weights_digest", "checksum", "shares", "averaged", "best_score", "best_iter", "last_test", "tests_since_best", "chosen", "ranks", "exchange_memory", "exchange_ranks")
+    __slots__ = ("iter", "learned_net", "history", "current_step", "minimum_loss", "iter_last_event", "data_position", "engine", "loss_history", "random_seed", "solver_type", "inner", "half_layers", "loss_scale", "finite_iterations", "run", "written", "weights_digest", "checksum", "shares", "averaged", "best_score", "best_iter", "last_test", "tests_since_best", "chosen", "ranks", "exchange_memory", "exchange_ranks", "noise")
     ITER_FIELD_NUMBER: _ClassVar[int]
     LEARNED_NET_FIELD_NUMBER: _ClassVar[int]
     HISTORY_FIELD_NUMBER: _ClassVar[int]
@@ -747,6 +747,7 @@ class SolverState(_message.Message):
     RANKS_FIELD_NUMBER: _ClassVar[int]
     EXCHANGE_MEMORY_FIELD_NUMBER: _ClassVar[int]
     EXCHANGE_RANKS_FIELD_NUMBER: _ClassVar[int]
+    NOISE_FIELD_NUMBER: _ClassVar[int]
     iter: int
     learned_net: str
     history: _containers.RepeatedCompositeFieldContainer[BlobProto]
@@ -776,7 +777,8 @@ class SolverState(_message.Message):
     ranks: int
     exchange_memory: _containers.RepeatedCompositeFieldContainer[ExchangeMemory]
     exchange_ranks: int
-    def __init__(self, iter: _Optional[int] = ..., learned_net: _Optional[str] = ..., history: _Optional[_Iterable[_Union[BlobProto, _Mapping]]] = ..., current_step: _Optional[int] = ..., minimum_loss: _Optional[float] = ..., iter_last_event: _Optional[int] = ..., data_position: _Optional[_Iterable[_Union[DataPosition, _Mapping]]] = ..., engine: _Optional[_Union[SolverParameter.Engine, str]] = ..., loss_history: _Optional[_Iterable[float]] = ..., random_seed: _Optional[int] = ..., solver_type: _Optional[str] = ..., inner: _Optional[_Union[InnerParameter.Engine, str]] = ..., half_layers: _Optional[_Iterable[int]] = ..., loss_scale: _Optional[float] = ..., finite_iterations: _Optional[int] = ..., run: _Optional[str] = ..., written: _Optional[float] = ..., weights_digest: _Optional[bytes] = ..., checksum: _Optional[bytes] = ..., shares: _Optional[_Iterable[int]] = ..., averaged: _Optional[bool] = ..., best_score: _Optional[float] = ..., best_iter: _Optional[int] = ..., last_test: _Optional[int] = ..., tests_since_best: _Optional[int] = ..., chosen: _Optional[_Union[ParallelParameter, _Mapping]] = ..., ranks: _Optional[int] = ..., exchange_memory: _Optional[_Iterable[_Union[ExchangeMemory, _Mapping]]] = ..., exchange_ranks: _Optional[int] = ...) -> None: ...
+    noise: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, iter: _Optional[int] = ..., learned_net: _Optional[str] = ..., history: _Optional[_Iterable[_Union[BlobProto, _Mapping]]] = ..., current_step: _Optional[int] = ..., minimum_loss: _Optional[float] = ..., iter_last_event: _Optional[int] = ..., data_position: _Optional[_Iterable[_Union[DataPosition, _Mapping]]] = ..., engine: _Optional[_Union[SolverParameter.Engine, str]] = ..., loss_history: _Optional[_Iterable[float]] = ..., random_seed: _Optional[int] = ..., solver_type: _Optional[str] = ..., inner: _Optional[_Union[InnerParameter.Engine, str]] = ..., half_layers: _Optional[_Iterable[int]] = ..., loss_scale: _Optional[float] = ..., finite_iterations: _Optional[int] = ..., run: _Optional[str] = ..., written: _Optional[float] = ..., weights_digest: _Optional[bytes] = ..., checksum: _Optional[bytes] = ..., shares: _Optional[_Iterable[int]] = ..., averaged: _Optional[bool] = ..., best_score: _Optional[float] = ..., best_iter: _Optional[int] = ..., last_test: _Optional[int] = ..., tests_since_best: _Optional[int] = ..., chosen: _Optional[_Union[ParallelParameter, _Mapping]] = ..., ranks: _Optional[int] = ..., exchange_memory: _Optional[_Iterable[_Union[ExchangeMemory, _Mapping]]] = ..., exchange_ranks: _Optional[int] = ..., noise: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class ExchangeMemory(_message.Message):
     __slots__ = ("rank", "exchange", "name", "values")
@@ -801,7 +803,7 @@ class DataPosition(_message.Message):
     def __init__(self, net: _Optional[str] = ..., layer: _Optional[str] = ..., samples: _Optional[int] = ...) -> None: ...
 
 class ParallelParameter(_message.Message):
-    __slots__ = ("num_stages", "num_shards", "batch_scope", "exchange", "cgdp_param", "agwu_param", "balance", "balance_param", "fc_param", "pipeline_param", "inner_param", "sync_batch_norm", "server", "ship_data", "servers", "tree_param", "fault_param", "auto", "compression_param", "local_param", "transport", "update", "outer_param")
+    __slots__ = ("num_stages", "num_shards", "batch_scope", "exchange", "cgdp_param", "agwu_param", "balance", "balance_param", "fc_param", "pipeline_param", "inner_param", "sync_batch_norm", "server", "ship_data", "servers", "tree_param", "fault_param", "auto", "compression_param", "local_param", "transport", "update", "outer_param", "replica")
     class BatchScope(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         GLOBAL: _ClassVar[ParallelParameter.BatchScope]
@@ -879,6 +881,7 @@ class ParallelParameter(_message.Message):
     TRANSPORT_FIELD_NUMBER: _ClassVar[int]
     UPDATE_FIELD_NUMBER: _ClassVar[int]
     OUTER_PARAM_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
     num_stages: int
     num_shards: int
     batch_scope: ParallelParameter.BatchScope
@@ -902,7 +905,8 @@ class ParallelParameter(_message.Message):
     transport: ParallelParameter.Transport
     update: ParallelParameter.Update
     outer_param: OuterParameter
-    def __init__(self, num_stages: _Optional[int] = ..., num_shards: _Optional[int] = ..., batch_scope: _Optional[_Union[ParallelParameter.BatchScope, str]] = ..., exchange: _Optional[_Union[ParallelParameter.Exchange, str]] = ..., cgdp_param: _Optional[_Union[CgdpParameter, _Mapping]] = ..., agwu_param: _Optional[_Union[AgwuParameter, _Mapping]] = ..., balance: _Optional[_Union[ParallelParameter.Balance, str]] = ..., balance_param: _Optional[_Union[BalanceParameter, _Mapping]] = ..., fc_param: _Optional[_Union[FcParameter, _Mapping]] = ..., pipeline_param: _Optional[_Union[PipelineParameter, _Mapping]] = ..., inner_param: _Optional[_Union[InnerParameter, _Mapping]] = ..., sync_batch_norm: _Optional[bool] = ..., server: _Optional[_Union[ParallelParameter.Server, str]] = ..., ship_data: _Optional[bool] = ..., servers: _Optional[int] = ..., tree_param: _Optional[_Union[TreeParameter, _Mapping]] = ..., fault_param: _Optional[_Union[FaultParameter, _Mapping]] = ..., auto: _Optional[bool] = ..., compression_param: _Optional[_Union[CompressionParameter, _Mapping]] = ..., local_param: _Optional[_Union[LocalParameter, _Mapping]] = ..., transport: _Optional[_Union[ParallelParameter.Transport, str]] = ..., update: _Optional[_Union[ParallelParameter.Update, str]] = ..., outer_param: _Optional[_Union[OuterParameter, _Mapping]] = ...) -> None: ...
+    replica: _containers.RepeatedCompositeFieldContainer[ReplicaParameter]
+    def __init__(self, num_stages: _Optional[int] = ..., num_shards: _Optional[int] = ..., batch_scope: _Optional[_Union[ParallelParameter.BatchScope, str]] = ..., exchange: _Optional[_Union[ParallelParameter.Exchange, str]] = ..., cgdp_param: _Optional[_Union[CgdpParameter, _Mapping]] = ..., agwu_param: _Optional[_Union[AgwuParameter, _Mapping]] = ..., balance: _Optional[_Union[ParallelParameter.Balance, str]] = ..., balance_param: _Optional[_Union[BalanceParameter, _Mapping]] = ..., fc_param: _Optional[_Union[FcParameter, _Mapping]] = ..., pipeline_param: _Optional[_Union[PipelineParameter, _Mapping]] = ..., inner_param: _Optional[_Union[InnerParameter, _Mapping]] = ..., sync_batch_norm: _Optional[bool] = ..., server: _Optional[_Union[ParallelParameter.Server, str]] = ..., ship_data: _Optional[bool] = ..., servers: _Optional[int] = ..., tree_param: _Optional[_Union[TreeParameter, _Mapping]] = ..., fault_param: _Optional[_Union[FaultParameter, _Mapping]] = ..., auto: _Optional[bool] = ..., compression_param: _Optional[_Union[CompressionParameter, _Mapping]] = ..., local_param: _Optional[_Union[LocalParameter, _Mapping]] = ..., transport: _Optional[_Union[ParallelParameter.Transport, str]] = ..., update: _Optional[_Union[ParallelParameter.Update, str]] = ..., outer_param: _Optional[_Union[OuterParameter, _Mapping]] = ..., replica: _Optional[_Iterable[_Union[ReplicaParameter, _Mapping]]] = ...) -> None: ...
 
 class OuterParameter(_message.Message):
     __slots__ = ("type", "lr", "momentum")
@@ -921,6 +925,14 @@ class OuterParameter(_message.Message):
     lr: float
     momentum: float
     def __init__(self, type: _Optional[_Union[OuterParameter.Type, str]] = ..., lr: _Optional[float] = ..., momentum: _Optional[float] = ...) -> None: ...
+
+class ReplicaParameter(_message.Message):
+    __slots__ = ("ranks", "num_stages")
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    NUM_STAGES_FIELD_NUMBER: _ClassVar[int]
+    ranks: int
+    num_stages: int
+    def __init__(self, ranks: _Optional[int] = ..., num_stages: _Optional[int] = ...) -> None: ...
 
 class CompressionParameter(_message.Message):
     __slots__ = ("codec", "ratio", "rank", "warm_up", "links")
@@ -1095,7 +1107,7 @@ class AgwuParameter(_message.Message):
     def __init__(self, normalizer: _Optional[_Union[AgwuParameter.Normalizer, str]] = ..., local_epochs: _Optional[int] = ..., max_staleness: _Optional[int] = ..., weigh_by_accuracy: _Optional[bool] = ..., push: _Optional[int] = ..., fetch: _Optional[int] = ..., ranks: _Optional[int] = ..., worker_exchange: _Optional[_Union[ParallelParameter.Exchange, str]] = ..., weigh_by_samples: _Optional[bool] = ..., accuracy: _Optional[_Union[AgwuParameter.Accuracy, str]] = ..., local_updates: _Optional[_Union[AgwuParameter.LocalUpdates, str]] = ..., staleness: _Optional[_Union[AgwuParameter.Staleness, str]] = ..., staleness_limit: _Optional[int] = ..., compensation: _Optional[float] = ...) -> None: ...
 
 class BalanceParameter(_message.Message):
-    __slots__ = ("profile", "num_batches", "rule", "normalizer", "finish", "migrate", "by")
+    __slots__ = ("profile", "num_batches", "rule", "normalizer", "finish", "migrate", "by", "batch")
     class Rule(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         HARMONIC: _ClassVar[BalanceParameter.Rule]
@@ -1127,6 +1139,7 @@ class BalanceParameter(_message.Message):
     FINISH_FIELD_NUMBER: _ClassVar[int]
     MIGRATE_FIELD_NUMBER: _ClassVar[int]
     BY_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
     profile: str
     num_batches: int
     rule: BalanceParameter.Rule
@@ -1134,7 +1147,24 @@ class BalanceParameter(_message.Message):
     finish: BalanceParameter.Finish
     migrate: bool
     by: BalanceParameter.By
-    def __init__(self, profile: _Optional[str] = ..., num_batches: _Optional[int] = ..., rule: _Optional[_Union[BalanceParameter.Rule, str]] = ..., normalizer: _Optional[_Union[BalanceParameter.Normalizer, str]] = ..., finish: _Optional[_Union[BalanceParameter.Finish, str]] = ..., migrate: _Optional[bool] = ..., by: _Optional[_Union[BalanceParameter.By, str]] = ...) -> None: ...
+    batch: BatchParameter
+    def __init__(self, profile: _Optional[str] = ..., num_batches: _Optional[int] = ..., rule: _Optional[_Union[BalanceParameter.Rule, str]] = ..., normalizer: _Optional[_Union[BalanceParameter.Normalizer, str]] = ..., finish: _Optional[_Union[BalanceParameter.Finish, str]] = ..., migrate: _Optional[bool] = ..., by: _Optional[_Union[BalanceParameter.By, str]] = ..., batch: _Optional[_Union[BatchParameter, _Mapping]] = ...) -> None: ...
+
+class BatchParameter(_message.Message):
+    __slots__ = ("rule", "min", "max")
+    class Rule(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        FIXED: _ClassVar[BatchParameter.Rule]
+        NOISE_SCALE: _ClassVar[BatchParameter.Rule]
+    FIXED: BatchParameter.Rule
+    NOISE_SCALE: BatchParameter.Rule
+    RULE_FIELD_NUMBER: _ClassVar[int]
+    MIN_FIELD_NUMBER: _ClassVar[int]
+    MAX_FIELD_NUMBER: _ClassVar[int]
+    rule: BatchParameter.Rule
+    min: int
+    max: int
+    def __init__(self, rule: _Optional[_Union[BatchParameter.Rule, str]] = ..., min: _Optional[int] = ..., max: _Optional[int] = ...) -> None: ...
 
 class FcParameter(_message.Message):
     __slots__ = ("scheme", "pieces")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence, Sized
+from collections.abc import Collection, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
@@ -58,8 +58,13 @@ class FusionStep:
     def _hooks(self) -> tuple[Sized, ...]:
         """Torch's tables of hooks, which fill in place: those of the operation's layers, and of all modules."""
         assert self.operation is not None
-        own = (getattr(layer, kind) for layer in self.operation.layers for kind in _HOOKS)
-        return (*own, *(getattr(module, f"_global{kind}") for kind in _HOOKS))
+        return hook_tables(self.operation.layers)
+
+
+def hook_tables(layers: Iterable[Layer]) -> tuple[Sized, ...]:
+    """Return torch's tables of hooks, which fill in place: those of ``layers``, and of all modules."""
+    own = (getattr(layer, kind) for layer in layers for kind in _HOOKS)
+    return (*own, *(getattr(module, f"_global{kind}") for kind in _HOOKS))
 
 
 def one_by_one(graph: LayerGraph, run: range) -> tuple[FusionStep, ...]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
+import torch
 from torch import Tensor
+from torch.nn import functional
 
 from bpt.config.precision import narrowed
-from bpt.nn.kernels.channels_last import channels_last
+from bpt.nn.kernels.channels_last import channels_last, is_channels_last
 from bpt.nn.kernels.packed import PackedConvolution, PackedProduct
 from bpt.nn.layers import Layer
 from bpt.nn.layers.activation import ReLU
@@ -127,6 +129,31 @@ class PreparedConvolution:
                 top = self._total.overwrite(0, top, bottoms[1])
         return top if self._relu is None else self._relu.overwrite(0, top)
 
+    def release(self) -> None:
+        """Free what was prepared; the next pass prepares it again."""
+        self._weights = self._packed = None
+
+    def gain(self) -> tuple[float, float]:
+        """Return numbers a and b such that the product is at most ``a · max |x| + b``; it must have run before."""
+        return _gain(self._weights)
+
+    def by_plain_operators(self) -> Callable[..., Tensor]:
+        """Return a function that does the same by torch's public operators; it must have run before."""
+        assert self._weights is not None
+        weight, bias = _detached(self._weights)
+        axes, window, group = weight.dim() - 2, self._head.window, self._head.group
+        steps = [tuple(each) * (axes // len(each)) for each in (window.stride, window.pad, window.dilation)]
+        adds, relu = self._total is not None, self._relu is not None
+
+        def call(*bottoms: Tensor) -> Tensor:
+            (bottom, *_), images = bottoms, axes == 2 and not is_channels_last(bottoms[0])
+            bottom = channels_last(bottom) if images else bottom
+            top = torch.convolution(bottom, weight, bias, *steps, False, (0,) * axes, group)
+            top = top + bottoms[1] if adds else top
+            return torch.relu(top) if relu else top
+
+        return call
+
 
 class PreparedProduct:
     """An InnerProduct by weights that are packed once, for the same passes as PreparedConvolution.
@@ -150,6 +177,38 @@ class PreparedProduct:
         fits = self._packed is not None and self._packed.rows == len(flat)
         top = self._packed(flat) if self._packed is not None and fits else self._head.forward_by(self._weights, flat)
         return top if self._relu is None else self._relu.overwrite(0, top)
+
+    def release(self) -> None:
+        """Free what was prepared; the next pass prepares it again."""
+        self._weights = self._packed = None
+
+    def gain(self) -> tuple[float, float]:
+        """Return numbers a and b such that the product is at most ``a · max |x| + b``; it must have run before."""
+        return _gain(self._weights)
+
+    def by_plain_operators(self) -> Callable[..., Tensor]:
+        """Return a function that does the same by torch's public operators; it must have run before."""
+        assert self._weights is not None
+        weight, bias = _detached(self._weights)
+        axis, relu = self._head.axis, self._relu is not None
+
+        def call(*bottoms: Tensor) -> Tensor:
+            top = functional.linear(bottoms[0].flatten(axis), weight, bias)
+            return torch.relu(top) if relu else top
+
+        return call
+
+
+def _gain(weights: Weights | None) -> tuple[float, float]:
+    assert weights is not None
+    weight, bias = _detached(weights)
+    return float(weight.abs().flatten(1).sum(1).max()), 0.0 if bias is None else float(bias.abs().max())
+
+
+def _detached(weights: Weights) -> tuple[Tensor, Tensor | None]:
+    weight, bias = weights
+    assert weight is not None
+    return weight.detach(), None if bias is None else bias.detach()
 
 
 def _joint_affine(affines: Sequence[Layer]) -> ChannelAffine | None:

@@ -10,6 +10,7 @@ import torch
 
 from bpt.graph.autocast import HalfPrecision
 from bpt.graph.layer_graph import LayerGraph
+from bpt.nn.fusion.fixed_steps import FixedSteps
 from bpt.nn.fusion.fusion_steps import FusionStep, plan_steps
 from bpt.nn.layers import Layer
 
@@ -18,7 +19,7 @@ class StepPlans:
     """The steps of one net, by what they depend on; they are planned anew for another graph or precision."""
 
     def __init__(self) -> None:
-        self._planned: dict[tuple[object, ...], tuple[FusionStep, ...]] = {}
+        self._planned: dict[tuple[object, ...], Sequence[FusionStep]] = {}
         self._planned_for: tuple[object, ...] = ()
         self._fixed = False
 
@@ -40,7 +41,10 @@ class StepPlans:
         if steps is None:
             if self._fixed:  # what is prepared takes memory: that of one way to run is enough
                 self._drop_prepared()
-            steps = self._planned[key] = plan_steps(graph, layers, run, keep, in_half, grad=grad, fixed=self._fixed)
+            steps = plan_steps(graph, layers, run, keep, in_half, grad=grad, fixed=self._fixed)
+            if self._fixed and not grad:
+                steps = FixedSteps(steps, layers, keep)
+            self._planned[key] = steps
         return steps
 
     @contextmanager

@@ -7,6 +7,8 @@ from math import prod
 import torch
 from torch import Tensor
 
+from bpt.nn.kernels.recording import plain_shape
+
 FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}  # by the number of axes; other blobs have one layout
 
 
@@ -15,9 +17,10 @@ def channels_last(x: Tensor) -> Tensor:
     if x.shape[1] != 1:
         return x.contiguous(memory_format=FORMATS[x.dim()])
     # With one channel both layouts are the same memory; only the strides show kernels which one it is.
-    sizes = x.shape[2:]
+    shape = plain_shape(x)
+    sizes = shape[2:]
     strides = (prod(sizes[axis:]) for axis in range(1, len(sizes) + 1))
-    return x.contiguous().as_strided(x.shape, (prod(sizes), 1, *strides))
+    return x.contiguous().as_strided(shape, (prod(sizes), 1, *strides))
 
 
 def is_channels_last(x: Tensor) -> bool:

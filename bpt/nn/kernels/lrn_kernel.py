@@ -29,6 +29,20 @@ def lrn_across(x: Tensor, size: int, alpha: float, beta: float, k: float) -> Ten
     return y
 
 
+def _lrn_in_program(x: Tensor, size: int, alpha: float, beta: float, k: float) -> Tensor:
+    recorder = torch._C._get_tracing_state()
+    torch._C._set_tracing_state(None)  # the program has this operator, and not what it is made of
+    try:
+        return lrn_across(x, size, alpha, beta, k)
+    finally:
+        torch._C._set_tracing_state(recorder)
+
+
+OPERATORS = torch.library.Library("bpt", "DEF")
+OPERATORS.define("lrn_across(Tensor x, int size, float alpha, float beta, float k) -> Tensor")
+OPERATORS.impl("lrn_across", _lrn_in_program, "CPU")
+
+
 class _LRNAcross(torch.autograd.Function):
     """``y = x · s^-beta`` with ``s = k + alpha / n · Σ x²``.
 

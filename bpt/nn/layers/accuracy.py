@@ -11,9 +11,9 @@ from torch import Tensor
 from bpt.base.errors import DataError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_spec import Arity, LayerShapes, LayerSpec, Shape, count
+from bpt.nn.kernels.recording import plain_shape
 from bpt.nn.layers.axes import canonical_axis, show_bottoms
 from bpt.nn.layers.base import ALL_BOTTOMS, LAYERS, Family, Layer
-from bpt.nn.layers.graph_tracing import plain_shape
 from bpt.nn.layers.labels import (
     Classifying,
     are_distributions,

@@ -344,10 +344,14 @@ class Layer(nn.Module):
             return number
         if isinstance(number, Tensor):
             assert self.context.micro_batch is None, f"{self.spec.name}: see counts_by_data"
-            return self.context.total(number)
+            return self.total(number)
         share = self.context.share(self.samples)
         assert number % max(share.count, 1) == 0, (self.spec.name, number, share)
         return number // max(share.count, 1) * share.total
+
+    def total(self, tensor: Tensor) -> Tensor:
+        """Return the sum of a tensor over the ranks that run this layer; a collective call (see PassContext)."""
+        return self.context.total(tensor, self.spec.name)
 
     @property
     def in_place(self) -> bool:

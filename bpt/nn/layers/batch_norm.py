@@ -170,7 +170,7 @@ class BatchNorm(Layer):
     def _by_batch(self, x: Tensor, factors: Tensor | None, summands: Tensor | None) -> Tensor:
         if self.sync and self.context.ranks > 1:
             wide = x.to(self.blob(0).dtype)
-            y, mean, variance, elements = normalise_over_ranks(wide, self.eps, self.context.total)
+            y, mean, variance, elements = normalise_over_ranks(wide, self.eps, self.total)
             self.add_statistics(mean, variance, elements)
             y = y.to(x.dtype)
             return y if factors is summands is None else scale_channels(y, factors, summands)

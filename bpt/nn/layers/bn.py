@@ -135,7 +135,7 @@ class BN(Layer):
             channel.
         """
         if self.sync and self.context.ranks > 1:
-            top, mean, variance, elements = normalise_over_ranks(x.to(scale.dtype), self.eps, self.context.total)
+            top, mean, variance, elements = normalise_over_ranks(x.to(scale.dtype), self.eps, self.total)
             top = scale_channels(top.to(x.dtype), scale, shift)
         else:
             elements = x.shape[0] * count(x.shape[2:])

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
 import torch
-from torch import Tensor
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -17,18 +15,6 @@ T = TypeVar("T")
 def is_traced() -> bool:
     """Return whether ``torch.jit.trace``, which is for one input only, is recording the pass."""
     return bool(torch.jit.is_tracing())  # type: ignore[attr-defined, no-untyped-call]
-
-
-def plain_shape(tensor: Tensor) -> tuple[int, ...]:
-    """Return the shape as ints, also inside ``torch.jit.trace``.
-
-    A trace has tensors instead, and warns about each that Python reads. A trace is for one shape, so this is safe.
-    """
-    if torch.compiler.is_compiling() or not is_traced():
-        return tuple(tensor.shape)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", torch.jit.TracerWarning)  # type: ignore[attr-defined]
-        return tuple(int(length) for length in tensor.shape)
 
 
 def is_exported() -> bool:

@@ -11,8 +11,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from bpt.graph.layer_spec import Arity, LayerShapes, LayerSpec, Shape
+from bpt.nn.kernels.recording import plain_shape
 from bpt.nn.layers.base import LAYERS
-from bpt.nn.layers.graph_tracing import is_exported, plain_shape
+from bpt.nn.layers.graph_tracing import is_exported
 from bpt.nn.layers.labels import (
     Classifying,
     are_distributions,

@@ -28,6 +28,8 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
             f"migrate: true moves samples that IDPA has divided, and balance is {_Balance.Name(parallel.balance)}",
             "use balance: IDPA with exchange: SGWU, AGWU or ASGD, or leave migrate out",
         )
+    if parallel.balance_param.follows_noise:
+        yield from _noise(plan)
     if plan.is_outer:
         if parallel.balance in (STATIC, DYNAMIC):
             yield Violation(
@@ -58,12 +60,52 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
             f"by: ITERATION follows the gradients of whole nets, and {field} is {getattr(parallel, field)}",
             f"set by: COMPUTE, or {field}: 1",
         )
+    if is_by_iteration(plan) and parallel.divides_update:
+        yield Violation(
+            (PARALLEL, PARAM, "by"),
+            "by: ITERATION follows iterations that end with the sums of gradients, and "
+            f"update: {_update_of(plan)} gathers weights afterwards",
+            "set by: COMPUTE, or update: REPLICATED",
+        )
     if parallel.balance == STATIC and not parallel.balance_param.profile:
         yield Violation(
             BALANCE,
             "balance: STATIC needs balance_param { profile: … }, a file that "
             '"mpirun … bpt time --solver S --profile FILE" writes',
         )
+
+
+def _noise(plan: RunPlan) -> Iterator[Violation]:
+    """Yield why the batch cannot follow the noise of the gradients."""
+    parallel, param = plan.parallel_param, plan.parallel_param.balance_param
+    rule = (PARALLEL, PARAM, "batch", "rule")
+    yield from check_range(param.batch, "min", PARALLEL, PARAM, "batch", least=1)
+    yield from check_range(param.batch, "max", PARALLEL, PARAM, "batch", least=max(param.batch.min, 1))
+    if parallel.exchange not in HIDDEN:
+        name = _Exchange.Name(parallel.exchange)
+        why = f"NOISE_SCALE compares each rank's gradients with their sum, which exchange: {name} does not give to all"
+        yield Violation(rule, why, "use exchange: ALLREDUCE, RING or CGDP")
+    if parallel.replica_ranks > 1:
+        field = "num_stages" if parallel.num_stages > 1 else "num_shards"
+        why = f"NOISE_SCALE compares gradients of whole nets, and {field} is {getattr(parallel, field)}"
+        yield Violation(rule, why, f"set {field}: 1")
+    if parallel.divides_update:
+        why = f"NOISE_SCALE needs all gradient sums, and with update: {_update_of(plan)} each rank has a slice of them"
+        yield Violation(rule, why, "set update: REPLICATED")
+    if codec := parallel.compression_param.name:
+        yield Violation(rule, f"NOISE_SCALE needs exact sums of gradients, and codec: {codec} rounds them")
+    if param.normalizer == pb.BalanceParameter.UNIFORM:
+        yield Violation(rule, "NOISE_SCALE counts samples, and normalizer: UNIFORM weights ranks", "leave it out")
+    if plan.optim.iter_size > 1:
+        why = f"NOISE_SCALE decides the passes of an iteration, and iter_size is {plan.optim.iter_size}"
+        yield Violation(("iter_size",), why, "leave iter_size out, and set batch { min }", about=PARAM)
+    if parallel.balance == DYNAMIC and is_by_iteration(plan):
+        why = "by: ITERATION measures iterations, and NOISE_SCALE changes the number of their passes"
+        yield Violation(rule, why, "set by: COMPUTE, or balance: STATIC")
+
+
+def _update_of(plan: RunPlan) -> str:
+    return _Parallel.Update.Name(plan.parallel_param.update)
 
 
 def is_by_iteration(plan: RunPlan) -> bool:
@@ -80,6 +122,7 @@ def ignored_settings(plan: RunPlan) -> Iterator[IgnoredSetting]:
     without = {
         "profile": outer or ("" if parallel.balance == STATIC else "without balance: STATIC"),
         "normalizer": outer,
+        "batch": "" if parallel.balance_param.follows_noise else "without batch { rule: NOISE_SCALE }",
         "by": outer or _why_by_compute(plan),
         "num_batches": "" if parallel.balance == IDPA else "without balance: IDPA",
         "rule": "" if parallel.balance == IDPA else "without balance: IDPA",

@@ -9,58 +9,61 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from bpt.config.plan.replica_layout import ReplicaLayout
 from bpt.parallel.balance.speed import MOST, SpeedFunction
 
 
 @dataclass(frozen=True)
 class Division:
-    """The division of a net over ranks, which are ordered by replica, then by stage, then by shard.
+    """The division of a net over ranks.
 
     Attributes:
-        replicas: the number of replicas, of ``len(parts) * shards`` ranks each.
-        parts: the part of the net's operations of each stage.
-        split: the part of the net's operations of each stage in layers that are split over its shards.
-        shards: the number of ranks of a stage.
+        layout: the replicas.
+        parts: for each kind of replica, the part of the net's operations of each stage.
+        split: the same, in layers that are split over the shards of the stage.
         masters: whether the first shard runs all layers except the split ones, and the others only these
             (MASTER_SLAVE). Otherwise each shard runs all layers on samples of its own, and slices of split ones (PEER).
     """
 
-    replicas: int
-    parts: Sequence[float] = (1.0,)
-    split: Sequence[float] = (0.0,)
-    shards: int = 1
+    layout: ReplicaLayout
+    parts: Sequence[Sequence[float]] = ((1.0,),)
+    split: Sequence[Sequence[float]] = ((0.0,),)
     masters: bool = False
 
     @property
     def group(self) -> int:
         """The number of ranks of a replica that get shares of the batch."""
-        return 1 if self.masters else self.shards
+        return 1 if self.masters else self.layout.shards
 
     @property
     def share_ranks(self) -> list[list[int]]:
         """The ranks that work on each share of the batch, one for each stage."""
-        stages = range(len(self.parts))
         return [
-            [(replica * len(self.parts) + stage) * self.shards + shard for stage in stages]
-            for replica in range(self.replicas)
+            [self.layout.rank(replica, stage, shard) for stage in range(stages)]
+            for replica, stages in enumerate(self.layout.stages)
             for shard in range(self.group)
         ]
 
     def share_of(self, rank: int) -> int:
         """Return the number of the share that a rank works on; for a slave that of its master."""
-        replica, shard = rank // (len(self.parts) * self.shards), rank % self.shards
+        replica, _, shard = self.layout.place(rank)
         return replica * self.group + (0 if self.masters else shard)
 
     def functions(self, ranks: Sequence[SpeedFunction]) -> list[SpeedFunction]:
         """Return the time function of each share, from those of all ranks with the whole net."""
         return [self._of(ranks, each) for each in self.share_ranks]
 
+    @property
+    def split_part(self) -> float:
+        """The part of the net's operations in split layers."""
+        return sum(self.split[0])
+
     def _of(self, ranks: Sequence[SpeedFunction], each: Sequence[int]) -> SpeedFunction:
-        own = [ranks[rank] for rank in each]
-        if not self.masters or self.shards == 1:
-            return pipelined(own, self.parts)
-        slaves = [[ranks[rank + slave] for slave in range(1, self.shards)] for rank in each]
-        return pipelined(own, self.parts, self.split, slaves)
+        own, kind = [ranks[rank] for rank in each], self.layout.kinds.index(len(each))
+        if not self.masters or self.layout.shards == 1:
+            return pipelined(own, self.parts[kind])
+        slaves = [[ranks[rank + slave] for slave in range(1, self.layout.shards)] for rank in each]
+        return pipelined(own, self.parts[kind], self.split[kind], slaves)
 
 
 def pipelined(

@@ -104,7 +104,7 @@ def violations_in_test(plan: RunPlan, graph: LayerGraph, replicas: int = 1) -> I
 
 def violations_on_stages(plan: RunPlan, graph: LayerGraph) -> Iterator[Violation]:
     """Yield the layers whose tops have as many rows as the data say, which no other stage can expect."""
-    stages = plan.parallel_param.num_stages
+    stages = plan.parallel_param.depth
     for node in graph.nodes if stages > 1 else ():
         if any(place < len(node.tops) for place in LAYERS[node.type].listed):
             why = f"the rows that {node.type} makes are as many as the data say, and stages send blobs of known shapes"

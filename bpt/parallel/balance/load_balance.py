@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection, Sequence
 
 import torch
 
@@ -84,20 +85,27 @@ def division_of(plan: RunPlan, graph: LayerGraph, grid: ProcessGrid, staging: St
     Args:
         staging: which stage runs which layers; without it all stages count alike.
     """
-    shards, stages = grid.shards, grid.stages
-    split_nodes = {node.index for node in split_layers(graph)} if shards > 1 else set()
     masters = plan.parallel_param.fc_param.scheme == pb.FcParameter.MASTER_SLAVE
-    parts, split = [0.0] * stages, [0.0] * stages
-    whole = sum(node.flops for node in graph.nodes) or 1
+    of_kinds = (staging.of_kinds or (staging.of_layers,)) if staging else (None,) * len(grid.layout.kinds)
+    split_nodes = {node.index for node in split_layers(graph)} if grid.shards > 1 else set()
+    kinds = list(zip(grid.layout.kinds, of_kinds, strict=True))
+    parts = [
+        _parts(graph, stages, of_layers, range(len(graph))) or [1 / stages] * stages for stages, of_layers in kinds
+    ]
+    split = [_parts(graph, stages, of_layers, split_nodes) or [0.0] * stages for stages, of_layers in kinds]
+    return Division(grid.layout, parts, split, masters)
+
+
+def _parts(
+    graph: LayerGraph, stages: int, of_layers: Sequence[int] | None, counted: Collection[int]
+) -> list[float] | None:
+    """Return the part of the net's operations of each stage in the counted layers; ``None`` if they have none."""
+    parts, whole = [0.0] * stages, sum(node.flops for node in graph.nodes) or 1
     for node in graph.nodes:
-        own = node.flops / whole
-        where = (staging.of_layers[node.index],) if staging else range(stages)
-        for stage in where:
-            parts[stage] += own / len(where)
-            split[stage] += own / len(where) * (node.index in split_nodes)
-    if not sum(parts):
-        parts = [1 / stages] * stages
-    return Division(grid.replicas, parts, split, shards, masters)
+        where = range(stages) if of_layers is None else (of_layers[node.index],)
+        for stage in where if node.index in counted else ():
+            parts[stage] += node.flops / whole / len(where)
+    return parts if any(parts) else None
 
 
 class LoadBalanceReport:
@@ -133,7 +141,10 @@ class LoadBalanceReport:
 
     @property
     def _is_shown(self) -> bool:
-        return self._parallel.samples.size > 1 and bool(self._batch) and self._parallel.has_outputs
+        parallel = self._parallel
+        # Unlike replicas compare their first stages.
+        together = parallel.samples.size == parallel.number > 1
+        return together and bool(self._batch) and parallel.has_outputs
 
     def _log(self, computing: float | None) -> None:
         parallel = self._parallel

@@ -12,6 +12,7 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from bpt.base.errors import FileError
 from bpt.base.user_files import JsonValue, read_json, write_json
+from bpt.config.plan.replica_layout import ReplicaLayout
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.fields import without
 from bpt.graph.layer_graph import LayerGraph, LayerNode
@@ -198,7 +199,7 @@ def static_from(
         now: the facts of the run. If it has other threads, times are assumed to be in inverse proportion to them.
         by_iteration: whether to make the iteration short, by the measured segments and exchanges.
     """
-    division = division or Division(len(profile.speeds))
+    division = division or Division(ReplicaLayout.regular(len(profile.speeds)))
     ranks = profile.facts.ranks
     factors = [
         1.0 if rank.on_gpu else rank.threads / today.threads
@@ -212,7 +213,7 @@ def static_from(
             scaled = {size: [time * factor for time in seconds] for size, seconds in speed.segments.items()}
             by.append(IterationFunction.fitted(scaled, left, speed.cap))
     names = [name_of(each, [ranks[rank].host for rank in each]) for each in division.share_ranks]
-    return Static(division.functions(functions), names, division.group, sum(division.split), by)
+    return Static(division.functions(functions), names, division.group, division.split_part, by)
 
 
 def name_of(ranks: Sequence[int], hosts: Sequence[str]) -> str:

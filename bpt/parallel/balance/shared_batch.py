@@ -24,6 +24,10 @@ class SharedBatch(Protocol):
         """Whether this rank runs the layers that make the net's outputs."""
 
     @property
+    def number(self) -> int:
+        """The number of shares of a batch."""
+
+    @property
     def ranks_with_samples(self) -> tuple[int, ...]:
         """The ranks that share a batch and run this one's layers, by their number in the world."""
 

@@ -28,11 +28,11 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
     yield from _transport(plan)
     if plan.is_outer and parallel.gradient_exchange != CGDP:
         return
-    if parallel.gradient_exchange == CGDP and chunks.chunking == MODEL and parallel.num_stages > 1:
+    if parallel.gradient_exchange == CGDP and chunks.chunking == MODEL and parallel.depth > 1:
         yield Violation(
             (PARALLEL, PARAM, "chunking"),
             "chunking: MODEL measures all layers on each rank, which has some of them with num_stages: "
-            f"{parallel.num_stages}",
+            f"{parallel.depth}",
             "set chunk_size, or leave chunking out",
         )
     for field, least in (("chunk_size", 0), ("step", 1), ("range", 1), ("interval", 1)):
@@ -102,7 +102,7 @@ def can_sum_by_torch(plan: RunPlan) -> bool:
     return (
         not plan.is_outer
         and param.exchange not in _NOT_BY_TORCH
-        and not (param.compression_param.name or param.divides_update)
+        and not (param.compression_param.name or param.divides_update or param.is_unlike)
     )
 
 

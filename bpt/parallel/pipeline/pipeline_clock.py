@@ -12,7 +12,7 @@ from bpt.graph.autocast import blob_itemsizes
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.layer_spec import count
 from bpt.graph.segments import Segment, cut, isolation_cuts
-from bpt.graph.stages import borders, layer_stages
+from bpt.graph.stages import borders, layer_stages, run_again
 from bpt.graph.transfers import Transfer, transfers
 from bpt.parallel.cluster.measured_costs import read_costs_of
 from bpt.parallel.pipeline import Pipeline, streams
@@ -34,6 +34,7 @@ class StageTimes:
         update: seconds of the update of all parameters at speed 1.
         itemsizes: bytes of an element of each edge's blob.
         gathers: the segments that run once for all micro-batches.
+        recomputed: the segments that run forward again.
     """
 
     def __init__(
@@ -44,9 +45,11 @@ class StageTimes:
         itemsizes: Sequence[int],
         update: float = 0.0,
         gathers: Set[int] = frozenset(),
+        recomputed: Set[int] = frozenset(),
     ) -> None:
         self._problem = problem
         self._gathers = gathers
+        self._recomputed = recomputed
         self._segments = segments
         self._flows = flows
         self._update = update
@@ -65,7 +68,7 @@ class StageTimes:
         return self._compute(stage, segment, sum(cost.forward for cost in self._costs(segment)))
 
     def backward(self, stage: int, segment: int) -> float:
-        forward = self._problem.recomputes
+        forward = segment in self._recomputed
         return self._compute(
             stage, segment, sum(cost.backward + cost.forward * forward for cost in self._costs(segment))
         )
@@ -160,7 +163,8 @@ class Clock:
         pipeline = Pipeline(own, flows, self.passes, problem.micro_batches, gathers=gathers)
         delayed = problem.rule == DELAYED
         itemsizes = blob_itemsizes(self.graph, self.precision)
-        times = StageTimes(problem, segments, flows, itemsizes, self.update, gathers).own(own)
+        recomputed = run_again(own, problem.rule) if problem.recomputes else frozenset()
+        times = StageTimes(problem, segments, flows, itemsizes, self.update, gathers, recomputed).own(own)
         depth = len(pipeline.blocks)
         trace = simulate(streams(problem.rule, pipeline, 2 * WARM * depth if delayed else 1), times)
         seconds = trace.time

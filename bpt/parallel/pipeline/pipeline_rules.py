@@ -20,7 +20,7 @@ PARAM = "pipeline_param"
 
 def violations(plan: RunPlan) -> Iterator[Violation]:
     """Yield why such a pipeline is impossible; nothing if there are no stages."""
-    if plan.parallel_param.num_stages > 1:
+    if plan.parallel_param.depth > 1:
         yield from violations_in_pipeline(plan)
 
 
@@ -41,17 +41,17 @@ def _numbers(plan: RunPlan) -> Iterator[Violation]:
     if not 0 <= param.gabra_param.crossover <= 1:
         way = (PARALLEL, PARAM, "gabra_param", "crossover")
         yield Violation(way, f"crossover is {param.gabra_param.crossover:g}; it must be from 0 to 1")
-    if 0 < param.partitions < parallel.num_stages:
+    if 0 < param.partitions < parallel.depth:
         yield Violation(
             (PARALLEL, PARAM, "partitions"),
-            f"partitions: {param.partitions} are too few for num_stages: {parallel.num_stages}: every stage runs one "
+            f"partitions: {param.partitions} are too few for num_stages: {parallel.depth}: every stage runs one "
             "at least",
         )
 
 
 def _combinations(plan: RunPlan) -> Iterator[Violation]:
     parallel = plan.parallel_param
-    stages = f"num_stages: {parallel.num_stages}"
+    stages = f"num_stages: {parallel.depth}"
     engine, schedule = parallel.inner_param.engine, parallel.pipeline_param.schedule
     if schedule == _Pipeline.ZERO_BUBBLE and engine != pb.InnerParameter.LIBRARY:
         name = pb.InnerParameter.Engine.Name(engine)
@@ -99,7 +99,7 @@ def _delayed(plan: RunPlan) -> Iterator[Violation]:
 def violations_of_net(plan: RunPlan, graph: LayerGraph) -> Iterator[Violation]:
     """Yield the layers of a training net that cannot run forward again."""
     parallel = plan.parallel_param
-    if parallel.num_stages == 1 or not parallel.pipeline_param.recompute:
+    if parallel.depth == 1 or not parallel.pipeline_param.recompute:
         return
     for node in graph.nodes:
         if not LAYERS[node.type].repeatable:
@@ -116,7 +116,7 @@ def ignored_settings(plan: RunPlan) -> Iterator[IgnoredSetting]:
     """Yield the pipeline settings that have no effect."""
     parallel, param = plan.parallel_param, plan.parallel_param.pipeline_param
     name = _Pipeline.Allocator.Name(param.allocator)
-    if parallel.num_stages == 1:
+    if parallel.depth == 1:
         if plan.given(PARALLEL, PARAM):
             exchange = _Exchange.Name(parallel.exchange)
             why = f"with exchange: {exchange}" if plan.is_outer else "without num_stages above 1"
@@ -141,7 +141,7 @@ def ignored_settings(plan: RunPlan) -> Iterator[IgnoredSetting]:
 def ignored_settings_of_net(plan: RunPlan, graph: LayerGraph) -> Iterator[IgnoredSetting]:
     """Yield the stages that layers name where they have no effect."""
     parallel = plan.parallel_param
-    staged = parallel.num_stages > 1
+    staged = parallel.depth > 1
     marked = [node.name for node in graph.nodes if node.spec.param.parallel_param.HasField("stage")]
     if marked and not (staged and parallel.pipeline_param.allocator == _Pipeline.MANUAL):
         why = "without num_stages above 1" if not staged else "without pipeline_param { allocator: MANUAL }"

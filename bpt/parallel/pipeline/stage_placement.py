@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from bpt.base.errors import LayerError, PrototxtError
+from bpt.config.plan.replica_layout import ReplicaLayout
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine.optim.rules import num_moments
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.stages import layer_stages
 from bpt.graph.staging import Staging
+from bpt.nn.layers import LAYERS
 from bpt.parallel.balance.divisible_batches import gathering
 from bpt.parallel.cluster.measured_costs import PATH, error_of_file, measured_costs
 from bpt.parallel.pipeline.devices import devices_of
@@ -52,6 +55,36 @@ def stage(plan: RunPlan, graph: LayerGraph, replicas: int = 1, warn: bool = True
         LOG.warning("Pipeline: %s", remark)
     of_layers = layer_stages(graph, placement.starts, placement.stages)
     return Staging(tuple(node.name for node in graph.nodes), of_layers, problem.rule, cuts, problem.gathers)
+
+
+def stage_kinds(plan: RunPlan, graph: LayerGraph, layout: ReplicaLayout, warn: bool = True) -> tuple[Staging, ...]:
+    """Return the staging of each kind of replica of a layout; empty if no replica has stages.
+
+    A replica of one stage runs its share at once, unless layers normalise by micro-batches: then as the others do.
+
+    Args:
+        warn: as for ``stage``.
+
+    Raises:
+        PrototxtError, FileError: as for ``stage``.
+    """
+    if layout.depth == 1:
+        return ()
+    pipelines = [
+        stage(plan.with_parallel(num_stages=stages, replica=()), graph, layout.replicas, warn)
+        for stages in layout.kinds
+        if stages > 1
+    ]
+    made = [staging for staging in pipelines if staging]
+    if 1 in layout.kinds:
+        by_micro_batch = plan.parallel_param.pipeline_param.batch_norm_over == pb.PipelineParameter.MICRO_BATCH and any(
+            LAYERS[node.type].normalises_by_batch(node.spec) for node in graph.nodes
+        )
+        made.insert(0, Staging.alone(graph, made[0].cuts if by_micro_batch else (1,), made[0].gathers))
+    if len(made) == 1:
+        return tuple(made)
+    of_kinds = tuple(staging.of_layers for staging in made)
+    return tuple(replace(staging, of_kinds=of_kinds) for staging in made)
 
 
 def place(plan: RunPlan, graph: LayerGraph, replicas: int = 1) -> tuple[Problem, Placement]:

@@ -29,6 +29,7 @@ class SliceMessage:
         self.comm = bucket.comm
         self.slices = slices
         self._wire = bucket.wire
+        self._own = [each.value.numel() for each in slices]
         self.counts = [sum(stop - start for start, stop in at) for at in zip(*(s.bounds for s in slices), strict=True)]
 
     def pack_gradients(self) -> Tensor:
@@ -42,7 +43,7 @@ class SliceMessage:
 
     def give_gradients(self, run: Tensor) -> None:
         """Give this rank's slices their gradients: the sums in its run."""
-        for each, part in zip(self.slices, run.split([s.value.numel() for s in self.slices]), strict=True):
+        for each, part in zip(self.slices, torch.split(run, self._own), strict=True):
             each.value.grad = part.to(each.value.device, each.value.dtype)
 
     def pack_weights(self) -> Tensor:
@@ -50,8 +51,8 @@ class SliceMessage:
         first = self.slices[0].parameter.detach()
         shares = len(self.slices) == 1 and first.device == CPU and first.is_contiguous() and first.dtype == self._wire
         room = first.view(-1) if shares else torch.empty(sum(self.counts), dtype=self._wire)
-        own = room.split(self.counts)[self.comm.rank]
-        for each, part in zip(self.slices, own.split([s.value.numel() for s in self.slices]), strict=True):
+        own = torch.split(room, self.counts)[self.comm.rank]
+        for each, part in zip(self.slices, torch.split(own, self._own), strict=True):
             if part.data_ptr() != each.value.data_ptr():
                 part.copy_(each.value.detach())
         return room

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
 from bpt.base.errors import PrototxtError
+from bpt.base.log import plural
+from bpt.config.plan.replica_layout import ReplicaLayout
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine.split_pass import SplitBlock
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.part import slice_bounds
 from bpt.graph.segments import Segment, trained_layers
+from bpt.graph.stages import run_again
 from bpt.graph.staging import Staging
 from bpt.graph.transfers import Transfer, transfers
 from bpt.parallel.balance.batch_shares import Static, fastest
@@ -21,7 +24,7 @@ from bpt.parallel.balance.speed import SpeedFunction
 from bpt.parallel.cgdp.chunks import chunks
 from bpt.parallel.cluster.cluster import Cluster
 from bpt.parallel.model_parallel import model_parallel
-from bpt.parallel.pipeline.stage_placement import stage
+from bpt.parallel.pipeline.stage_placement import stage_kinds
 from bpt.perf.forecast.gradient_messages import GradientMessages, gradient_messages
 from bpt.perf.forecast.net_costs import NetCosts
 from bpt.perf.forecast.rank_links import Floats, Ints
@@ -40,19 +43,42 @@ class Arrangement:
     A data-parallel rank has samples of its own. Under PEER every shard is a data-parallel rank, under MASTER_SLAVE only
     the master is one.
 
+    If replicas have different numbers of stages, ``kinds`` has an Arrangement for each kind of them. Its arrays of
+    ranks, of shares and of stages are those of its replicas. Otherwise the only kind is the arrangement itself.
+
     Attributes:
         plan: the plan to arrange.
         costs: the costs of its layers.
         cluster: the nodes that run it.
-        staging: the stage of each layer; ``None``: there is one stage.
+        stagings: the stage of each layer, for each kind of replica; empty: there is one stage.
+        kind: the number of this kind of replica.
+        parent: the arrangement of all kinds; ``None``: this one.
         given_shares: samples of each data-parallel rank; by default the plan's balance divides them.
     """
 
     plan: RunPlan
     costs: NetCosts
     cluster: Cluster
-    staging: Staging | None = None
+    stagings: tuple[Staging, ...] = ()
+    kind: int = 0
+    parent: Arrangement | None = field(default=None, repr=False)
     given_shares: tuple[int, ...] = ()
+
+    @cached_property
+    def kinds(self) -> tuple[Arrangement, ...]:
+        """The arrangement of each kind of replica."""
+        number = len(self.layout.kinds)
+        return (self,) if number == 1 else tuple(replace(self, kind=kind, parent=self) for kind in range(number))
+
+    @cached_property
+    def layout(self) -> ReplicaLayout:
+        """The replicas of all kinds."""
+        return self.plan.parallel_param.layout(self.size)
+
+    @property
+    def staging(self) -> Staging | None:
+        """The stage of each layer in replicas of this kind; ``None``: there is one stage."""
+        return self.stagings[self.kind] if self.stagings else None
 
     @property
     def graph(self) -> LayerGraph:
@@ -61,8 +87,8 @@ class Arrangement:
 
     @property
     def stages(self) -> int:
-        """The number of stages of each pipeline."""
-        return self.plan.parallel_param.num_stages
+        """The number of stages of each pipeline of this kind."""
+        return self.layout.kinds[self.kind]
 
     @property
     def shards(self) -> int:
@@ -79,16 +105,17 @@ class Arrangement:
         """The number of ranks of the job."""
         return len(self.cluster.hosts)
 
-    @property
-    def replicas(self) -> int:
-        """The number of replicas of the net."""
-        return self.size // self.plan.parallel_param.replica_ranks
+    @cached_property
+    def _replicas(self) -> Ints:
+        """(replicas,) the numbers of the replicas of this kind."""
+        return np.flatnonzero(np.array(self.layout.stages) == self.stages)
 
     @cached_property
     def ranks(self) -> Ints:
         """(stages, shards, replicas) the rank at each position of the grid."""
-        grid = np.arange(self.size, dtype=np.int64).reshape(self.replicas, self.stages, self.shards)
-        found: Ints = grid.transpose(1, 2, 0)
+        first = np.array(self.layout.first_ranks, dtype=np.int64)[self._replicas]
+        places = np.arange(self.stages * self.shards, dtype=np.int64).reshape(self.stages, self.shards, 1)
+        found: Ints = first + places
         return found
 
     @cached_property
@@ -102,7 +129,7 @@ class Arrangement:
     @cached_property
     def speeds(self) -> RankSpeeds:
         """The speeds of all ranks."""
-        return RankSpeeds(self.plan, self.costs, self.cluster)
+        return self.parent.speeds if self.parent else RankSpeeds(self.plan, self.costs, self.cluster)
 
     @property
     def passes(self) -> int:
@@ -113,19 +140,21 @@ class Arrangement:
     def batch(self) -> int:
         """The samples of a pass of all ranks together."""
         multiplies = self.plan.parallel_param.batch_scope == pb.ParallelParameter.REPLICA
-        return self.costs.batch * (self.replicas if multiplies else 1)
+        return self.costs.batch * (self.layout.replicas if multiplies else 1)
 
-    @property
-    def recomputes(self) -> bool:
-        """Whether micro-batches run forward again before they run backward."""
-        return self.staging is not None and self.plan.parallel_param.pipeline_param.recompute
+    @cached_property
+    def recomputed(self) -> frozenset[int]:
+        """The segments that run forward again before they run backward."""
+        if self.staging is None or self.stages == 1 or not self.plan.parallel_param.pipeline_param.recompute:
+            return frozenset()
+        return run_again(self.stage_of, self.staging.rule)
 
     @property
     def holds_one(self) -> bool:
         """Whether a stage holds the activations of one micro-batch, and only the inputs of others."""
         if self.staging is None or self.staging.gathers or self.staging.rule == pb.PipelineParameter.ZERO_BUBBLE:
             return False
-        return self.recomputes
+        return self.stages > 1 and self.plan.parallel_param.pipeline_param.recompute
 
     @property
     def micro_batches(self) -> int:
@@ -133,22 +162,16 @@ class Arrangement:
         return self.staging.micro_batches if self.staging else 1
 
     @cached_property
-    def shares(self) -> Ints:
-        """(shares,) the samples of a pass of each data-parallel rank."""
+    def all_shares(self) -> Ints:
+        """(all shares,) the samples of a pass of each data-parallel rank, of all kinds of replicas."""
         if self.given_shares:
             return np.array(self.given_shares)
-        number, balance = self.data_ranks.shape[1], self.plan.parallel_param.balance
+        number, balance = sum(kind.data_ranks.shape[1] for kind in self.kinds), self.plan.parallel_param.balance
         if balance == pb.ParallelParameter.UNIFORM or number == 1:
             return np.array([stop - start for start, stop in slice_bounds(self.batch, number)])
-        # The slowest stage determines the speed of a pipeline.
-        speeds = self.speeds
-        once, each = speeds.pass_seconds
-        work = self._sum_by_stage(np.add(*speeds.layer_work))[:, None]
-        parameters = self._sum_by_stage(speeds.layer_parameters)[:, None]
-        per_sample = (work * each[self.data_ranks]).max(axis=0)
-        for_parameters = speeds.parameter_seconds + speeds.update / self.passes
-        fixed = work * (once - speeds.parameter_seconds)[self.data_ranks]
-        fixed = (fixed + parameters * for_parameters[self.data_ranks]).max(axis=0)
+        per_sample, fixed = np.empty(number), np.empty(number)
+        for kind in self.kinds:
+            per_sample[kind.share_numbers], fixed[kind.share_numbers] = kind.pass_seconds
         functions = [
             SpeedFunction((0, 1, self.batch + 1), (0.0, once + each, once + each * (self.batch + 1)))
             for once, each in zip(fixed.tolist(), per_sample.tolist(), strict=True)
@@ -157,6 +180,31 @@ class Arrangement:
             return np.array([share.count for share in Static(functions).shares(self.batch, number)])
         counts = _divide_by_speed(per_sample, self.batch) if not fixed.any() else fastest(functions, self.batch)
         return ensure_one_each(np.asarray(counts))
+
+    @cached_property
+    def share_numbers(self) -> Ints:
+        """(shares,) the numbers of the shares of this kind of replica among all shares."""
+        group = self.shards if self.is_peer else 1
+        found: Ints = (self._replicas[:, None] * group + np.arange(group)).ravel()
+        return found
+
+    @cached_property
+    def shares(self) -> Ints:
+        """(shares,) the samples of a pass of each data-parallel rank."""
+        found: Ints = (self.parent or self).all_shares[self.share_numbers]
+        return found
+
+    @property
+    def pass_seconds(self) -> tuple[Floats, Floats]:
+        """(shares,) seconds of a sample and of a pass, on the slowest stage, which determines a pipeline's speed."""
+        speeds = self.speeds
+        once, each = speeds.pass_seconds
+        work = self._sum_by_stage(np.add(*speeds.layer_work))[:, None]
+        parameters = self._sum_by_stage(speeds.layer_parameters)[:, None]
+        for_parameters = speeds.parameter_seconds + speeds.update / self.passes
+        fixed = work * (once - speeds.parameter_seconds)[self.data_ranks]
+        fixed = (fixed + parameters * for_parameters[self.data_ranks]).max(axis=0)
+        return (work * each[self.data_ranks]).max(axis=0), fixed
 
     def _sum_by_stage(self, of_layers: Floats) -> Floats:
         """Return (stages,) the sums over the layers of each stage."""
@@ -264,8 +312,7 @@ def arrange(plan: RunPlan, costs: NetCosts, cluster: Cluster) -> Arrangement:
     Raises:
         PrototxtError: the net cannot be placed on so many stages.
     """
-    found = Arrangement(plan, costs, cluster)
-    if found.size % plan.parallel_param.replica_ranks:
-        raise PrototxtError(f"{found.size} ranks are not a multiple of {plan.parallel_param.replica_ranks}")
-    staging = stage(plan, costs.graph, found.replicas) if found.stages > 1 else None
-    return Arrangement(plan, costs, cluster, staging)
+    layout = plan.parallel_param.layout(len(cluster.hosts))
+    if layout.size != len(cluster.hosts):
+        raise PrototxtError(f"{plural(len(cluster.hosts), 'rank')} do not form the replicas of {layout}")
+    return Arrangement(plan, costs, cluster, stage_kinds(plan, costs.graph, layout))

@@ -95,7 +95,7 @@ class DataRankTimes:
 
     def _backward(self, stage: int, segment: int) -> Floats:
         found: Floats = self._pass(stage, segment, forward=False) + self._border(stage, segment)
-        return found + self.forward(stage, segment) if self._a.recomputes else found
+        return found + self.forward(stage, segment) if segment in self._a.recomputed else found
 
     def _weights_part(self, segment: int) -> float:
         """Return the part of a backward pass that a pass in two computes in its second part."""

@@ -68,11 +68,12 @@ class Drift:
             ``None`` if ranks were lost, since the cluster does not describe the remaining ones.
         """
         made, arrangement = self._made, self._arrangement
-        if len(shares) != len(arrangement.shares):
+        if len(shares) != len(arrangement.all_shares):
             return None
         computing = made.computing.copy()
-        for data_ranks in arrangement.data_ranks:
-            computing[data_ranks] *= np.asarray(shares) / np.maximum(arrangement.shares, 1)
+        for kind in arrangement.kinds:
+            for data_ranks in kind.data_ranks:
+                computing[data_ranks] *= np.asarray(shares)[kind.share_numbers] / np.maximum(kind.shares, 1)
         found = []
         for own in computing.tolist():
             others = max(made.seconds - own, 0.0)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from bpt.config.plan.replica_layout import Holders
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine.optim.rules import num_moments
-from bpt.parallel.discrete_event import Resource
 from bpt.perf.forecast.arrangement import Arrangement
 from bpt.perf.forecast.expected_max import expected_max
-from bpt.perf.forecast.rank_links import Floats, Group, RankLinks
+from bpt.perf.forecast.rank_links import Floats, Group, Ints, RankLinks
 
 _Exchange = pb.ParallelParameter
 STATUS = 40  # bytes of the message with an iteration's loss and signals
@@ -35,40 +35,55 @@ class ExchangeCosts:
         self._a, self._links = arrangement, links
         self._exchange = arrangement.plan.parallel_param.exchange
         self._everywhere = arrangement.codes_on_hosts
-        self.is_averaging = self._exchange == _Exchange.LOCAL and arrangement.replicas > 1
+        self._groups: dict[Holders, tuple[Group, Group]] = {}
+        self.is_averaging = self._exchange == _Exchange.LOCAL and arrangement.layout.replicas > 1
         self.divides = arrangement.plan.parallel_param.divides_update and arrangement.size > 1
 
-    @cached_property
-    def _groups(self) -> tuple[tuple[Group, Group], ...]:
-        """The group of ranks that sums whole gradients and the group that sums slices, by stage."""
-        a, group = self._a, self._links.group
-        return tuple((group(a.data_ranks[stage]), group(a.ranks[stage, -1])) for stage in range(a.stages))
+    def holders(self, segment: int) -> Holders:
+        """Return the stage that runs a segment, for each kind of replica."""
+        return tuple(kind.stage_of[segment] for kind in self._a.kinds)
 
-    def seconds(self, stage: int, segment: int) -> float:
+    def _groups_of(self, segment: int) -> tuple[Group, Group]:
+        """Return the group of ranks that sums a segment's whole gradients and the group that sums slices."""
+        holders = self.holders(segment)
+        if holders not in self._groups:
+            slices = [kind.ranks[stage, -1] for kind, stage in zip(self._a.kinds, holders, strict=True)]
+            self._groups[holders] = (
+                self._links.group(self._ranks_of(holders)),
+                self._links.group(np.concatenate(slices)),
+            )
+        return self._groups[holders]
+
+    def _ranks_of(self, holders: Holders) -> Ints:
+        found: Ints = np.concatenate([k.data_ranks[stage] for k, stage in zip(self._a.kinds, holders, strict=True)])
+        return found
+
+    def seconds(self, segment: int) -> float:
         """Return the seconds of the exchange of a segment; with a divided update, of its sum or of its gather."""
         own = self._a.gradients.get(segment)
         if own is None:
             return 0.0
-        whole, slices = self._groups[stage]
+        whole, slices = self._groups_of(segment)
         if self.divides:
             of_whole = whole.half(self._exchange, own.whole, own.messages)
             return of_whole + slices.half(self._exchange, own.slices, own.slice_messages)
         if self.is_averaging:
             averaged = whole.summed(_Exchange.ALLREDUCE, own.whole) + slices.summed(_Exchange.ALLREDUCE, own.slices)
-            within = self._within(stage).summed(_Exchange.ALLREDUCE, own.whole, own.messages)
+            within = self._within(segment).summed(_Exchange.ALLREDUCE, own.whole, own.messages)
             return averaged * self._tensors_averaged + within
         of_whole = whole.summed(self._exchange, own.whole, own.messages, own.coded, self._everywhere)
         of_slices = own.slices, own.slice_messages, own.coded_slices
-        return of_whole + slices.summed(self._exchange, *of_slices, self._everywhere) + self.coding(stage, segment)
+        return of_whole + slices.summed(self._exchange, *of_slices, self._everywhere) + self.coding(segment)
 
-    def coding(self, stage: int, segment: int) -> float:
+    def coding(self, segment: int) -> float:
         """Return the seconds in which the slowest rank codes its gradients and decodes those of others."""
         a, own = self._a, self._a.gradients.get(segment)
         if own is None or own.coded is None:
             return 0.0
-        of_groups = zip(self._groups[stage], (own.whole, own.slices), strict=True)
+        of_groups = zip(self._groups_of(segment), (own.whole, own.slices), strict=True)
         coded = sum(nbytes for group, nbytes in of_groups if group.hosts > 1 or (self._everywhere and group.size > 1))
-        return float(a.speeds.coding[a.data_ranks[stage]].max()) * coded / a.plan.precision.wire.itemsize
+        slowest = float(a.speeds.coding[self._ranks_of(self.holders(segment))].max())
+        return slowest * coded / a.plan.precision.wire.itemsize
 
     @property
     def _tensors_averaged(self) -> float:
@@ -78,9 +93,10 @@ class ExchangeCosts:
         moments = num_moments(optim) if averaged else int(optim.averages)
         return (1 + moments) / parallel.local_param.steps
 
-    def _within(self, stage: int) -> Group:
+    def _within(self, segment: int) -> Group:
         """Return the ranks that sum gradients in each iteration of LOCAL: the peers of a replica, or a host."""
         a, hosts = self._a, self._links.hosts
+        stage = a.stage_of[segment]
         if a.plan.parallel_param.local_param.sum_within_hosts:
             host = Counter(hosts[a.data_ranks[stage]].tolist()).most_common(1)[0][0]
             return self._links.group([rank for rank in a.data_ranks[stage] if hosts[rank] == host])
@@ -99,24 +115,24 @@ class ExchangeCosts:
             return 0.0
         spent = [0.0] * self._a.stages
         for segment, own in self._a.gradients.items():
-            stage = self._a.stage_of[segment]
-            whole, slices = self._groups[stage]
-            spent[stage] += whole.spread(own.whole, own.messages) + slices.spread(own.slices, own.slice_messages)
+            whole, slices = self._groups_of(segment)
+            spent[self._a.stage_of[segment]] += whole.spread(own.whole, own.messages) + slices.spread(
+                own.slices, own.slice_messages
+            )
         return max(spent)
 
     def bytes_sent(self) -> Floats:
         """Return (2,) the bytes that travel within hosts and between them in an iteration."""
         a, found = self._a, np.zeros(2)
         for segment, own in a.gradients.items():
-            stage = a.stage_of[segment]
-            whole, slices = self._groups[stage]
+            whole, slices = self._groups_of(segment)
             if self.is_averaging:
                 number = self._tensors_averaged
                 found += number * np.array(whole.travelling(_Exchange.ALLREDUCE, own.whole))
                 found += number * np.array(slices.travelling(_Exchange.ALLREDUCE, own.slices)) * a.slices
-                group = self._within(stage)
+                group = self._within(segment)
                 each = np.array(group.travelling(_Exchange.ALLREDUCE, own.whole))
-                found += each * (len(a.data_ranks[stage]) / group.size)
+                found += each * (whole.size / group.size)
             else:
                 by_ring = self.divides and self._exchange == _Exchange.ALLREDUCE  # without levels
                 way = _Exchange.RING if by_ring else self._exchange
@@ -125,20 +141,20 @@ class ExchangeCosts:
                 found += np.array(of_slices) * a.slices
         return found
 
-    def overlaps(self, stage: int) -> bool:
-        """Return whether gradients travel while the stage computes.
+    def overlaps(self, segment: int) -> bool:
+        """Return whether a segment's gradients travel while the ranks compute.
 
         They do not with TREE, nor on a single host whose cores all compute, because cores copy the messages there.
         """
         if self._exchange == _Exchange.TREE or self.is_averaging:
             return False
-        whole, _ = self._groups[stage]
-        return whole.hosts > 1 or self.has_cores(stage)
+        whole, _ = self._groups_of(segment)
+        return whole.hosts > 1 or self.has_cores(self._ranks_of(self.holders(segment)))
 
-    def has_cores(self, stage: int) -> bool:
-        """Return whether each rank has a core besides those that compute."""
+    def has_cores(self, ranks: Ints) -> bool:
+        """Return whether each of these ranks has a core besides those that compute."""
         a = self._a
-        nodes = [a.cluster.nodes[host] for host in {a.cluster.hosts[rank] for rank in a.data_ranks[stage]}]
+        nodes = [a.cluster.nodes[host] for host in {a.cluster.hosts[rank] for rank in ranks}]
         return all(not node.cores or node.cores >= 2 * node.ranks for node in nodes)
 
 
@@ -167,8 +183,45 @@ class StageExchange:
         return sum(end - start for _, start, end in self.intervals)
 
 
+class StageLane:
+    """The ranks with one stage of one kind of replica, on the virtual clock; they exchange the same segments in order.
+
+    Args:
+        arrangement: that of the kind.
+        stage: the stage.
+        ready: the moment at which its backward passes would end without an exchange.
+        issued: the segments to sum, and when their gradients are ready.
+    """
+
+    def __init__(self, arrangement: Arrangement, stage: int, ready: Floats, issued: IssuedGradients) -> None:
+        self.kind, self.stage = arrangement.kind, stage
+        self.ranks = arrangement.data_ranks[stage]
+        self.free = 0.0  # the moment from which on it can exchange
+        self.late = np.zeros(len(self.ranks))
+        self.queue = deque(issued)
+        self._intervals: list[tuple[int, float, float]] = []
+        self._ready = ready
+        # With DELAYED the mean over many simulated iterations counts, in which noise cancels out.
+        is_noisy = not arrangement.plan.parallel_param.is_delayed
+        self.noise = arrangement.speeds.noise[self.ranks] if is_noisy else self.late
+        self.done = self._undisturbed = expected_max(ready, self.noise)
+
+    def end(self, start: float, end: float, late: Floats | float) -> None:
+        """Note that the first segment of the queue was summed, which made computing ``late`` seconds later."""
+        segment, _ = self.queue.popleft()
+        self.free = end
+        self.late = self.late + late
+        self.done = expected_max(self._ready + self.late, self.noise)
+        self._intervals.append((segment, start, end))
+
+    @property
+    def exchange(self) -> StageExchange:
+        """The exchange, when the queue is empty."""
+        return StageExchange(self._undisturbed, self.done, tuple(self._intervals))
+
+
 class ExchangeOverlap:
-    """Simulates the exchange of a stage's gradients during its backward passes.
+    """Simulates the exchange of all gradients during the backward passes.
 
     A sender sleeps before its first message, or still sends the previous one. While backward passes run, each message
     needs a core and slows computing. If no core is free, backward stops while gradients are coded.
@@ -176,44 +229,52 @@ class ExchangeOverlap:
 
     def __init__(self, arrangement: Arrangement, costs: ExchangeCosts) -> None:
         self._a, self._costs = arrangement, costs
-        # With DELAYED the mean over many simulated iterations counts, in which noise cancels out.
-        self._is_noisy = not arrangement.plan.parallel_param.is_delayed
 
-    def play(self, stage: int, ready: Floats, issued: IssuedGradients, is_bound: bool = False) -> StageExchange:
-        """Simulate the exchange of a stage.
+    def play(self, lanes: Sequence[StageLane], is_bound: bool = False) -> list[StageExchange]:
+        """Simulate the exchange of the stages of all kinds of replicas.
+
+        A segment is summed by one lane of each kind together, when it is the next one of all of these.
 
         Args:
-            ready: the moment at which its backward passes would end without an exchange.
-            issued: the segments to sum, and when their gradients are ready.
             is_bound: whether the moments are lower bounds. The result is a lower bound then, too: effects that could
                 grow with earlier moments are left out.
         """
-        a, data_ranks = self._a, self._a.data_ranks[stage]
-        noise = a.speeds.noise[data_ranks] if self._is_noisy else np.zeros(len(data_ranks))
-        overlaps, has_cores = self._costs.overlaps(stage), self._costs.has_cores(stage)
-        link, intervals, late = Resource(), [], np.zeros(len(data_ranks))
-        done = undisturbed = expected_max(ready, noise)
-        for segment, moments in issued:
-            seconds = self._costs.seconds(stage, segment)
-            moment = expected_max(moments + late, noise) if overlaps else done
-            if is_bound:
-                start = link.serve(moment, seconds)
-            else:
-                start = link.start(moment) + (self._asleep(segment, link, moment, done) if seconds else 0.0)
-                link.free, part = self._end_of(start, seconds, done)
-                if seconds and part:
-                    late = late + part * a.gradients[segment].summed * a.speeds.interference[data_ranks]
-            if not has_cores:
-                late = late + self._costs.coding(stage, segment)
-            done = expected_max(ready + late, noise)
-            intervals.append((segment, start, link.free))
-        return StageExchange(undisturbed, done, tuple(intervals))
+        of_stage = {(lane.kind, lane.stage): lane for lane in lanes}
+        while waiting := [lane for lane in lanes if lane.queue]:
+            for lane in waiting:
+                while lane.queue:
+                    segment = lane.queue[0][0]
+                    together = [of_stage[key] for key in enumerate(self._costs.holders(segment))]
+                    if any(other.queue[0][0] != segment for other in together):
+                        break
+                    self._sum(segment, together, is_bound)
+        return [lane.exchange for lane in lanes]
 
-    def _asleep(self, segment: int, link: Resource, moment: float, done: float) -> float:
+    def _sum(self, segment: int, lanes: Sequence[StageLane], is_bound: bool) -> None:
+        """Sum the first segment of the lanes' queues."""
+        seconds, done = self._costs.seconds(segment), max(lane.done for lane in lanes)
+        moment = done
+        if self._costs.overlaps(segment):
+            moments = np.concatenate([lane.queue[0][1] + lane.late for lane in lanes])
+            moment = expected_max(moments, np.concatenate([lane.noise for lane in lanes]))
+        free = max(lane.free for lane in lanes)
+        start, part = max(free, moment), 0.0
+        end = start + seconds
+        if not is_bound:
+            start += self._asleep(segment, free, moment, done) if seconds else 0.0
+            end, part = self._end_of(start, seconds, done)
+        summed = self._a.gradients[segment].summed if seconds and part else 0.0
+        for lane in lanes:
+            late = part * summed * self._a.speeds.interference[lane.ranks]
+            if not self._costs.has_cores(lane.ranks):
+                late = late + self._costs.coding(segment)
+            lane.end(start, end, late)
+
+    def _asleep(self, segment: int, free: float, moment: float, done: float) -> float:
         """Return the seconds from ``moment``, at which a message is ready, until the sender wakes and sends it."""
         cluster, own = self._a.cluster, self._a.gradients.get(segment)
-        asleep = cluster.waking if link.free <= moment else 0.0
-        if link.start(moment) < done and own:
+        asleep = cluster.waking if free <= moment else 0.0
+        if max(free, moment) < done and own:
             asleep = max(asleep, cluster.busy_waking * max(own.messages, own.slice_messages))
         return asleep
 

@@ -26,10 +26,16 @@ from bpt.parallel.pipeline.simulation import PlayedStage, StageEvent, play
 from bpt.parallel.pipeline.simulation.trace import COMPUTE, EXCHANGE
 from bpt.perf.forecast.arrangement import Arrangement, arrange
 from bpt.perf.forecast.data_rank_times import DataRankTimes
-from bpt.perf.forecast.exchange_costs import ExchangeCosts, ExchangeOverlap, IssuedGradients, StageExchange
+from bpt.perf.forecast.exchange_costs import (
+    ExchangeCosts,
+    ExchangeOverlap,
+    IssuedGradients,
+    StageExchange,
+    StageLane,
+)
 from bpt.perf.forecast.gather_overlap import GatherOverlap
 from bpt.perf.forecast.iteration_shares import with_balanced_shares
-from bpt.perf.forecast.lower_bound import lower_bound
+from bpt.perf.forecast.lower_bound import EarliestTimes, lower_bound
 from bpt.perf.forecast.net_costs import NetCosts
 from bpt.perf.forecast.oversubscription import oversubscription
 from bpt.perf.forecast.peak_memory import peak_memory
@@ -118,6 +124,7 @@ class Iteration:
         self._a = arrangement = with_balanced_shares(arrangement, self._links)
         self._exchange = ExchangeCosts(arrangement, self._links)
         self._overlap = ExchangeOverlap(arrangement, self._exchange)
+        self._kinds = [_KindIteration(kind, self._links) for kind in arrangement.kinds]
         self._is_tree = arrangement.plan.parallel_param.exchange == _Exchange.TREE
         self._is_delayed = arrangement.plan.parallel_param.is_delayed
 
@@ -126,81 +133,53 @@ class Iteration:
         """Lower bound on the seconds of an iteration; 0 if no bound is known."""
         if self._is_delayed:
             return 0.0
-        a = self._a
-        rule = a.staging.rule if a.staging else _Pipeline.GPIPE
-        found = lower_bound(self._pipeline, rule, self._times_alone)
-        exchanges = [
-            self._overlap.play(stage, ready + self._own_updates, self._after_updates(issued), is_bound=True)
-            for stage, (ready, issued) in enumerate(zip(found.ready, found.issued, strict=True))
-        ]
+        found = [kind.lower_bound for kind in self._kinds]
+        exchanges = self._overlap.play(
+            [
+                StageLane(kind.a, stage, ready + self._own_updates, self._after_updates(issued))
+                for kind, times in zip(self._kinds, found, strict=True)
+                for stage, (ready, issued) in enumerate(zip(times.ready, times.issued, strict=True))
+            ],
+            is_bound=True,
+        )
         least = self._end_of(exchanges) + self._update + self._exchange.broadcast
-        return least * (1 - (ROUGHLY if a.speeds.noise.any() else ROUNDING))
+        return least * (1 - (ROUGHLY if self._a.speeds.noise.any() else ROUNDING))
 
     @cached_property
-    def _times_alone(self) -> DataRankTimes:
-        """The times if each rank computes alone on its node or, without stages, if all ranks compute."""
-        a = self._a
-        return DataRankTimes(a, self._links, a.speeds.ranks_per_core if a.staging else np.ones(a.size))
-
-    @cached_property
-    def _times(self) -> DataRankTimes:
-        """The times if, on average, as many ranks of a node compute at once as in the pipeline."""
-        a = self._a
-        if not a.staging or (a.speeds.ranks_per_core == 1).all():
-            return self._times_alone
-        played = play(self._streams, self._times_alone, np.maximum)[0]
-        return DataRankTimes(a, self._links, a.speeds.ranks_per_core / oversubscription(a, played))
-
-    @cached_property
-    def _pipeline(self) -> Pipeline:
-        """The pipeline; without stages, one stage with all segments takes the whole batch."""
-        a = self._a
-        gathers = self._times_alone.gathers
-        return Pipeline(a.stage_of, a.transfers, a.passes, a.micro_batches, self._is_tree, gathers=gathers)
-
-    @cached_property
-    def _streams(self) -> Sequence[Sequence[Instruction]]:
-        a, pipeline = self._a, self._pipeline
-        if not a.staging:
-            return [list(Synchronous(len(a.segments), a.passes, pipeline.broadcast).training(0, 0))]
-        return streams(a.staging.rule, pipeline, 2 * WARM * len(pipeline.blocks) if self._is_delayed else 1)
-
-    @cached_property
-    def _stages(self) -> Sequence[PlayedStage]:
-        return play(self._streams, self._times, np.maximum)[0]
+    def _stages(self) -> list[tuple[Arrangement, int, PlayedStage]]:
+        """The simulated stages of all kinds of replicas, with their numbers."""
+        return [(kind.a, stage, played) for kind in self._kinds for stage, played in enumerate(kind.stages)]
 
     @cached_property
     def _first(self) -> int:
         """The first simulated iteration that counts; with DELAYED, only the later half does, with a full pipeline."""
-        return len(self._stages[0].updates) // 2 if self._is_delayed else 0
+        return len(self._stages[0][2].updates) // 2 if self._is_delayed else 0
 
     @cached_property
     def _gathers(self) -> GatherOverlap:
         """The gather of weights ahead of the forward pass, with a divided update."""
-        return GatherOverlap.of(self._exchange, self._stages, self._a.cluster.busy_efficiency)
+        played = [each for _, _, each in self._stages]
+        return GatherOverlap.of(self._exchange, played, self._a.cluster.busy_efficiency)
 
     def forecast(self, bars: bool = False) -> Forecast:
         """Simulate the iteration and return its forecast."""
         a = self._a
-        number = len(self._stages[0].updates) - self._first
-        exchanges = [
-            self._overlap.play(
-                stage,
-                np.broadcast_to(played.waited[-1], a.shares.shape) + self._own_updates,
-                self._after_updates(self._issued(played)),
-            )
-            for stage, played in enumerate(self._stages)
-        ]
+        number = len(self._stages[0][2].updates) - self._first
+        lanes = []
+        for kind, stage, played in self._stages:
+            ready = np.broadcast_to(played.waited[-1], kind.shares.shape) + self._own_updates
+            lanes.append(StageLane(kind, stage, ready, self._after_updates(self._issued(played))))
+        exchanges = self._overlap.play(lanes)
         last = max(own.undisturbed for own in exchanges)
         end, before = self._end_of(exchanges), self._exchange.broadcast + self._gathers.delay
         seconds = end + self._update
         if self._first:  # each simulated iteration has an exchange and an update
-            first = float(np.max(self._stages[-1].updates[self._first - 1]))
+            first = float(np.max(self._stages[-1][2].updates[self._first - 1]))
             seconds = max((last - first) / number + self._update, *(own.seconds for own in exchanges))
         computing = np.zeros(a.size)
-        for stage, played in enumerate(self._stages):
+        for kind, stage, played in self._stages:
             iterations = len(played.updates) if self._first else 1
-            computing[a.data_ranks[stage]] = np.broadcast_to(played.busy, a.shares.shape) / iterations
+            computing[kind.data_ranks[stage]] = np.broadcast_to(played.busy, kind.shares.shape) / iterations
         within, between = self._bytes_sent()
         return Forecast(
             a.plan,
@@ -209,9 +188,9 @@ class Iteration:
             max(end - last, 0.0) + before,
             within,
             between,
-            peak_memory(a, self._stages),
+            sum((peak_memory(kind.a, kind.stages) for kind in self._kinds), np.zeros(a.size)),
             np.array(a.cluster.of_ranks(lambda node: node.memory / node.ranks)),
-            tuple(a.shares.tolist()),
+            tuple(a.all_shares.tolist()),
             tuple(self._bars(exchanges)) if bars else (),
         )
 
@@ -227,13 +206,14 @@ class Iteration:
         return max(is_known, *(own.end for own in exchanges))
 
     @cached_property
-    def _own_updates(self) -> Floats:
+    def _own_updates(self) -> Floats | float:
         """Seconds by which the update of each data-parallel rank delays its next iteration, if that waits for no other.
 
-        With stages the others' updates may be waited for, and with TREE the root's: then ``_update`` delays all.
+        With stages or a divided update the others' updates are waited for, and with TREE the root's: then ``_update``
+        delays all.
         """
-        waits = self._a.staging is not None or self._is_tree or self._is_delayed
-        return np.zeros(self._a.shares.shape) if waits else self._times_alone.update(0)
+        waits = self._a.staging is not None or self._is_tree or self._is_delayed or self._exchange.divides
+        return 0.0 if waits else self._kinds[0].times_alone.update(0)
 
     def _after_updates(self, issued: IssuedGradients) -> IssuedGradients:
         return [(segment, moments + self._own_updates) for segment, moments in issued]
@@ -241,36 +221,93 @@ class Iteration:
     @cached_property
     def _update(self) -> float:
         """Seconds of the update on the slowest rank for which all others wait; with TREE only the root updates."""
-        if self._own_updates.any():
+        if np.any(self._own_updates):
             return 0.0
-        a = self._a
-        parts = [len(a.data_ranks[stage]) if self._exchange.divides else 1 for stage in range(a.stages)]
-        updates = [self._times_alone.update(stage) / part for stage, part in enumerate(parts)]
+        updates = []
+        for kind in self._kinds:
+            for stage, data_ranks in enumerate(kind.a.data_ranks):
+                updates.append(kind.times_alone.update(stage) / (len(data_ranks) if self._exchange.divides else 1))
         return max(float(each[0] if self._is_tree else np.max(each)) for each in updates)
 
     def _bytes_sent(self) -> tuple[float, float]:
         """Return the bytes of gradients and of blobs within hosts and between them."""
-        a, found, hosts = self._a, self._exchange.bytes_sent(), self._links.hosts
-        itemsizes = self._times.itemsizes
-        for each in a.transfers:
-            size = count(each.shape) * itemsizes[each.edges[0]] / a.costs.batch * a.passes * (1 + each.diff)
-            crosses = hosts[a.data_ranks[each.from_stage]] != hosts[a.data_ranks[each.to_stage]]
-            found += np.array([(~crosses * a.shares).sum(), (crosses * a.shares).sum()]) * size
+        found, hosts = self._exchange.bytes_sent(), self._links.hosts
+        for kind in self._kinds:
+            a, itemsizes = kind.a, kind.times_alone.itemsizes
+            for each in a.transfers:
+                size = count(each.shape) * itemsizes[each.edges[0]] / a.costs.batch * a.passes * (1 + each.diff)
+                crosses = hosts[a.data_ranks[each.from_stage]] != hosts[a.data_ranks[each.to_stage]]
+                found += np.array([(~crosses * a.shares).sum(), (crosses * a.shares).sum()]) * size
         return float(found[0]), float(found[1])
 
     def _bars(self, exchanges: Sequence[StageExchange]) -> Iterator[ForecastBar]:
-        a, broadcast, gathers = self._a, self._exchange.broadcast, self._gathers
+        size, broadcast, gathers = self._a.size, self._exchange.broadcast, self._gathers
         shift = broadcast + gathers.delay
         if broadcast:
-            yield from (ForecastBar(rank, EXCHANGE, "C", 0.0, broadcast) for rank in range(min(a.size, SHOWN_RANKS)))
-        for stage, played in enumerate(self._stages):
-            intervals = {segment: (start, end) for segment, start, end in exchanges[stage].intervals}
-            for place, rank in enumerate(a.data_ranks[stage].tolist()):
+            yield from (ForecastBar(rank, EXCHANGE, "C", 0.0, broadcast) for rank in range(min(size, SHOWN_RANKS)))
+        lanes = zip(self._stages, exchanges, gathers.intervals, strict=True)
+        for (kind, stage, played), exchange, gathered in lanes:
+            intervals = {segment: (start, end) for segment, start, end in exchange.intervals}
+            updates = np.broadcast_to(self._own_updates, kind.shares.shape)
+            for place, rank in enumerate(kind.data_ranks[stage].tolist()):
                 if rank < SHOWN_RANKS:
-                    for segment, start, end in gathers.intervals[stage]:
+                    for segment, start, end in gathered:
                         yield ForecastBar(rank, EXCHANGE, f"G{segment}", start, end)
-                    update = float(self._own_updates[place])
-                    yield from _bars_of_rank(rank, place, played.events, intervals, shift, update)
+                    yield from _bars_of_rank(rank, place, played.events, intervals, shift, float(updates[place]))
+
+
+class _KindIteration:
+    """The passes of an iteration of all replicas of a kind, without their exchange.
+
+    Args:
+        arrangement: that of the kind.
+        links: the links between ranks.
+    """
+
+    def __init__(self, arrangement: Arrangement, links: RankLinks) -> None:
+        self.a = arrangement
+        self._links = links
+
+    @property
+    def lower_bound(self) -> EarliestTimes:
+        """The earliest times of the stages, by any rule except DELAYED."""
+        rule = self.a.staging.rule if self.a.staging else _Pipeline.GPIPE
+        return lower_bound(self._pipeline, rule, self.times_alone)
+
+    @cached_property
+    def times_alone(self) -> DataRankTimes:
+        """The times if each rank computes alone on its node or, without stages, if all ranks compute."""
+        a = self.a
+        return DataRankTimes(a, self._links, a.speeds.ranks_per_core if a.staging else np.ones(a.size))
+
+    @cached_property
+    def _times(self) -> DataRankTimes:
+        """The times if, on average, as many ranks of a node compute at once as in the pipeline."""
+        a = self.a
+        if not a.staging or (a.speeds.ranks_per_core == 1).all():
+            return self.times_alone
+        played = play(self._streams, self.times_alone, np.maximum)[0]
+        return DataRankTimes(a, self._links, a.speeds.ranks_per_core / oversubscription(a, played))
+
+    @cached_property
+    def _pipeline(self) -> Pipeline:
+        """The pipeline; without stages, one stage with all segments takes the whole batch."""
+        a, gathers = self.a, self.times_alone.gathers
+        is_tree = a.plan.parallel_param.exchange == _Exchange.TREE
+        return Pipeline(a.stage_of, a.transfers, a.passes, a.micro_batches, is_tree, gathers=gathers)
+
+    @cached_property
+    def _streams(self) -> Sequence[Sequence[Instruction]]:
+        a, pipeline = self.a, self._pipeline
+        if not a.staging:
+            return [list(Synchronous(len(a.segments), a.passes, pipeline.broadcast).training(0, 0))]
+        iterations = 2 * WARM * len(pipeline.blocks) if a.plan.parallel_param.is_delayed else 1
+        return streams(a.staging.rule, pipeline, iterations)
+
+    @cached_property
+    def stages(self) -> Sequence[PlayedStage]:
+        """The simulated work of each stage."""
+        return play(self._streams, self._times, np.maximum)[0]
 
 
 def _bars_of_rank(

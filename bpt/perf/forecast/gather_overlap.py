@@ -34,20 +34,21 @@ class GatherOverlap:
             busy_efficiency: the speed of messages while ranks compute, as a part of that while they wait.
         """
         delay, intervals = 0.0, []
-        for stage, played in enumerate(stages):
+        for played in stages:
             begin: dict[int, float] = {}
             for event in played.events if costs.divides else ():
                 if isinstance(event.instruction, Forward):
                     begin.setdefault(event.instruction.segment, float(np.min(event.start)))
-            own, at, late = [], 0.0, 0.0
+            own: list[tuple[int, float, float]] = []
+            at = late = 0.0
             for segment, start in sorted(begin.items(), key=lambda each: each[1]):
-                seconds = costs.seconds(stage, segment)
+                seconds = costs.seconds(segment)
                 if seconds:
-                    overlapped = costs.overlaps(stage) and bool(own)
+                    overlapped = costs.overlaps(segment) and bool(own)
                     end = at + seconds / (busy_efficiency if overlapped else 1.0)
                     own.append((segment, at, end))
                     at = end
-                    late = max(late, end - start) if costs.overlaps(stage) else end
+                    late = max(late, end - start) if costs.overlaps(segment) else end
             delay = max(delay, late)
             intervals.append(tuple(own))
         return cls(delay, tuple(intervals))

@@ -20,11 +20,17 @@ from bpt.perf.forecast.rank_links import Floats, RankLinks
 def with_balanced_shares(arrangement: Arrangement, links: RankLinks) -> Arrangement:
     """Return ``arrangement`` with the shares that its plan's ``by: ITERATION`` makes; without that as it is."""
     a = arrangement
-    if a.given_shares or not is_by_iteration(a.plan) or a.plan.parallel_param.replica_ranks > 1 or a.size == 1:
+    if (
+        a.given_shares
+        or not is_by_iteration(a.plan)
+        or a.plan.parallel_param.replica_ranks > 1
+        or a.stagings
+        or a.size == 1
+    ):
         return a
     exchange = ExchangeCosts(a, links)
     order = [segment.index for segment in reversed(a.segments)]
-    left = seconds_left([exchange.seconds(0, segment) for segment in order])
+    left = seconds_left([exchange.seconds(segment) for segment in order])
     sizes = (1, a.batch)
     ready = [_ready(replace(a, given_shares=(size,) * a.size), links, order) for size in sizes]
     updates = a.speeds.update.tolist()

@@ -11,11 +11,14 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
 
 import numpy as np
 
 from bpt.base.errors import PrototxtError, UserError
 from bpt.base.violation import Violation
+from bpt.config.plan.replica_layout import ReplicaLayout
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_graph import LayerGraph
@@ -23,11 +26,11 @@ from bpt.graph.staging import Staging
 from bpt.nn.layers import LAYERS
 from bpt.parallel.balance.divisible_batches import gathering, is_dividable
 from bpt.parallel.cluster.cluster import Cluster
-from bpt.parallel.pipeline.stage_placement import stage
+from bpt.parallel.pipeline.stage_placement import stage_kinds
 from bpt.perf.forecast.arrangement import Arrangement
 from bpt.perf.forecast.forecast import Forecast, Iteration
 from bpt.perf.forecast.net_costs import NetCosts
-from bpt.perf.forecast.rank_links import RankLinks
+from bpt.perf.forecast.rank_links import Floats, RankLinks
 from bpt.train.rules.violations import violations_in_step, violations_of_net, violations_of_ranks
 
 _Parallel, _Pipeline = pb.ParallelParameter, pb.PipelineParameter
@@ -36,6 +39,7 @@ SCHEDULES = (_Pipeline.GPIPE, _Pipeline.ONE_F_ONE_B)
 MICRO_BATCHES = (2, 4, 8, 16)
 DEEPEST, WIDEST = 8, 8  # largest numbers of stages and of shards
 UNLIKE = 1.05  # ratio of speeds above which shares are fitted to them
+MOST_LAYOUTS = 32  # of replicas that are not alike, from which on none is tried
 MANY = 256  # ranks from which a pipeline is tried with only two numbers of micro-batches
 
 
@@ -85,7 +89,7 @@ class PlanSearch:
 
     def __init__(self, plan: RunPlan, costs: NetCosts, tests: Sequence[LayerGraph] = ()) -> None:
         self._plan, self._costs, self._tests = plan, costs, tests
-        self._stagings: dict[tuple[object, ...], Staging | None] = {}
+        self._stagings: dict[tuple[object, ...], tuple[Staging, ...] | None] = {}
         self._allowed: dict[tuple[tuple[int, ...], tuple[float, ...]], list[RunPlan]] = {}
 
     def on(self, cluster: Cluster, top: int = 5) -> SearchResult:
@@ -106,7 +110,7 @@ class _ClusterSearch:
         costs: NetCosts,
         cluster: Cluster,
         tests: Sequence[LayerGraph],
-        stagings: dict[tuple[object, ...], Staging | None],
+        stagings: dict[tuple[object, ...], tuple[Staging, ...] | None],
     ) -> None:
         self._plan = replace(plan, asked_precision=plan.precision)  # otherwise each candidate would read the net's text
         self._costs, self._cluster, self._tests, self._stagings = costs, cluster, tests, stagings
@@ -184,6 +188,11 @@ class _ClusterSearch:
         # If each replica has its own batch, the curve depends on the number of replicas, so that does not change.
         fixed = plan.parallel_param.batch_scope == _Parallel.REPLICA
         deepest, widest = (1, 1) if fixed else (DEEPEST, WIDEST)
+        for layout in self._unlike_layouts(deepest):
+            for cut in self._with_schedules(plan.with_layout(layout)):
+                yield from self._with_exchanges(cut, layout.replicas, 1)
+        if plan.parallel_param.replica:
+            return
         for stages in self._either("num_stages", _divisors(self._ranks, deepest)):
             for shards in self._either("num_shards", _divisors(self._ranks // stages, widest)):
                 if self._ranks % (stages * shards):
@@ -193,13 +202,29 @@ class _ClusterSearch:
                 for cut in self._with_schedules(own) if stages > 1 else [own]:
                     yield from self._with_exchanges(cut, replicas, shards)
 
+    def _unlike_layouts(self, deepest: int) -> Iterator[ReplicaLayout]:
+        """Yield the layouts in which consecutive ranks of like speed form replicas of other depths than the others."""
+        parallel = self._plan.parallel_param
+        if parallel.replica:
+            yield parallel.layout(self._ranks)
+            return
+        given = any(self._plan.given("parallel_param", field) for field in ("num_stages", "num_shards"))
+        runs = [len(run) for run in _alike_runs(self._speeds)]
+        options = [_divisors(run, deepest) for run in runs]
+        if given or len(runs) == 1 or prod(map(len, options)) > MOST_LAYOUTS:
+            return
+        for depths in product(*options):
+            if len(set(depths)) > 1:
+                pairs = zip(runs, depths, strict=True)
+                yield ReplicaLayout(tuple(depth for run, depth in pairs for _ in range(run // depth)))
+
     def _with_exchanges(self, plan: RunPlan, replicas: int, shards: int) -> Iterator[RunPlan]:
         """Yield a plan with each exchange and each balance."""
         several = replicas * shards > 1
-        pipelines = plan.parallel_param.num_stages > 1  # in a pipeline the exchange is a small part of the time
+        pipelines = plan.parallel_param.depth > 1  # in a pipeline the exchange is a small part of the time
         unlike = several and self._speeds.max() > UNLIKE * self._speeds.min() and is_dividable(self._costs.graph)
         balances = [_Parallel.DYNAMIC] if unlike else [_Parallel.UNIFORM]
-        if unlike and plan.parallel_param.replica_ranks == 1:
+        if unlike and plan.parallel_param.replica_ranks == 1 and not pipelines:
             balances.append(_Parallel.UNIFORM)
         for exchange in self._either("exchange", EXCHANGES[:1] if pipelines or not several else EXCHANGES):
             for balance in self._either("balance", balances):
@@ -233,7 +258,7 @@ class _ClusterSearch:
         """Return a lower bound on the seconds of an iteration of a plan that holds for any placement of its stages."""
         parallel, passes = plan.parallel_param, max(plan.optim.iter_size, 1)
         multiplies = parallel.batch_scope == _Parallel.REPLICA
-        batch = self._batch * (self._ranks // parallel.replica_ranks if multiplies else 1)
+        batch = self._batch * (parallel.layout(self._ranks).replicas if multiplies else 1)
         computing = passes * batch / float(self._speeds.sum())
         if parallel.num_stages > 1:
             param = parallel.pipeline_param
@@ -242,7 +267,7 @@ class _ClusterSearch:
             fill = parallel.num_stages * float(self._alone.mean() / self._alone.max())
             filling = passes * batch / float(self._alone.sum()) * (micro - 1 + max(fill, 1.0)) / micro
             return computing if parallel.is_delayed else max(computing, filling)
-        if parallel.num_shards > 1:
+        if parallel.num_shards > 1 or parallel.replica:
             return computing
         if parallel.balance == _Parallel.UNIFORM:
             computing = max(computing, passes * (batch // self._ranks) / float(self._speeds.min()))
@@ -256,17 +281,28 @@ class _ClusterSearch:
     def _iteration(self, plan: RunPlan) -> Iteration | None:
         """Return the iteration of a plan, or ``None`` if the net cannot be placed on its stages."""
         parallel, param = plan.parallel_param, plan.parallel_param.pipeline_param
-        replicas = self._ranks // parallel.replica_ranks
-        key = (parallel.num_stages, parallel.num_shards, replicas, param)
+        layout = parallel.layout(self._ranks)
+        key = (layout.kinds, layout.shards, layout.replicas, param)
         if key not in self._stagings:
             try:
-                self._stagings[key] = stage(plan, self._costs.graph, replicas, warn=False)
+                self._stagings[key] = stage_kinds(plan, self._costs.graph, layout, warn=False)
             except PrototxtError:
                 self._stagings[key] = None
-        staging = self._stagings[key]
-        if staging is None and parallel.num_stages > 1:
+        stagings = self._stagings[key]
+        if stagings is None:
             return None
-        return Iteration(Arrangement(plan, self._costs, self._cluster, staging))
+        return Iteration(Arrangement(plan, self._costs, self._cluster, stagings))
+
+
+def _alike_runs(speeds: Floats) -> list[list[float]]:
+    """Return the runs of consecutive speeds that are alike."""
+    runs: list[list[float]] = []
+    for speed in speeds.tolist():
+        if runs and max(*runs[-1], speed) <= UNLIKE * min(*runs[-1], speed):
+            runs[-1].append(speed)
+        else:
+            runs.append([speed])
+    return runs
 
 
 def _divisors(number: int, most: int) -> list[int]:
@@ -277,4 +313,4 @@ def _is_plain(plan: RunPlan) -> bool:
     """Return whether a plan is plain data parallelism."""
     parallel = plan.parallel_param
     chosen = parallel.exchange, parallel.balance
-    return parallel.replica_ranks == 1 and chosen == (_Parallel.ALLREDUCE, _Parallel.UNIFORM)
+    return parallel.replica_ranks == 1 and not parallel.replica and chosen == (_Parallel.ALLREDUCE, _Parallel.UNIFORM)

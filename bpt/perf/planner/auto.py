@@ -61,7 +61,7 @@ def planning_task(plan: RunPlan, cluster: str, shape: Shape = ()) -> PlanningTas
     graph = build_graph_of(without_data(plan.train, shape) if shape else plan.train)
     costs = costs_for(plan, graph)
     if cluster.lstrip("+-").isdigit() or not cluster:
-        ranks = int(cluster or plan.parallel_param.replica_ranks)
+        ranks = int(cluster or plan.parallel_param.layout(1).size)
         if ranks < 1 or (not cluster and ranks < 2):
             raise UsageError("give a cluster: --cluster FILE, or --cluster N for N equal ranks")
         link = NOMINAL_LINK

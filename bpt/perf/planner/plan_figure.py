@@ -23,15 +23,9 @@ LONGEST = 20  # letters of the longest name
 LABELLED = 160  # forward and backward passes up to which numbers are shown
 UPDATE = "#666666"
 RANKS = 32  # ranks that a forecast's figure shows
-SHADES = {
-    "F": 0.45,
-    "B": 0.95,
-    "I": 0.95,
-    "V": 0.7,
-    "U": 1.0,
-    "X": 0.8,
-    "C": 0.8,
-}  # opacity by the letter of an instruction
+SHADES = {"F": 0.45, "B": 0.95, "I": 0.95, "V": 0.7, "U": 1.0}  # opacity by the letter of an instruction
+LEGEND = "light: forward, full: backward, grey: update, gaps: idle"
+EXCHANGED = 0.8  # opacity of exchanges
 
 
 class FigureBar(NamedTuple):
@@ -102,7 +96,7 @@ def draw_timeline(axes: Axes, plan: PlacementPlan) -> None:
             text = "black" if bar.kind == "F" else "white"
             axes.text(middle, bar.stage, bar.micro, ha="center", va="center", fontsize=6, color=text)
     names = [device.name for device in plan.problem.devices]
-    _label_timeline(axes, names, plan.chosen, plan.chosen.trace.time, "forward light, backward full, by micro-batch")
+    _label_timeline(axes, names, plan.chosen, plan.chosen.trace.time, LEGEND)
     axes.set_facecolor("#F4F4F4")
 
 
@@ -122,13 +116,15 @@ def draw_forecast(forecast: Forecast, title: str, path: str) -> Path:
         else:
             _draw_bar(axes, bar, bar.rank + 0.28, 0.22, COLOURS[1], letter)
     names = [f"rank {rank}" for rank in range(ranks)]
-    _label_timeline(axes, names, forecast, forecast.seconds, "forward light, backward full, below the exchange")
+    _label_timeline(axes, names, forecast, forecast.seconds, f"{LEGEND}; below: exchange")
     return save(figure, path)
 
 
 def _draw_bar(axes: Axes, bar: FigureBar | ForecastBar, row: float, height: float, colour: str, letter: str) -> None:
     width, start = (bar.end - bar.start) * 1e3, bar.start * 1e3
-    axes.barh(row, width, height, start, color=colour, alpha=SHADES[letter], edgecolor="white", linewidth=0.5)
+    axes.barh(
+        row, width, height, start, color=colour, alpha=SHADES.get(letter, EXCHANGED), edgecolor="white", linewidth=0.5
+    )
 
 
 def _label_timeline(

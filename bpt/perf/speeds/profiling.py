@@ -122,7 +122,7 @@ def _measure_exchanges(
 def whole_batch(graph: LayerGraph, parallel: ParallelSpec, ranks: int) -> int:
     """Return the samples of a batch of the training net ``graph`` for all ranks together."""
     if parallel.batch_scope == pb.ParallelParameter.REPLICA:
-        return batch_of(graph) * (ranks // (parallel.num_stages * parallel.num_shards))
+        return batch_of(graph) * parallel.layout(ranks).replicas
     return batch_of(graph)
 
 

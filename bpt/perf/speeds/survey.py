@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from bpt.base.errors import UserError
+from bpt.config.plan.replica_layout import ReplicaLayout
 from bpt.engine.memory_format_choice import MemoryFormatChoice
 from bpt.parallel.balance.batch_shares import Static
 from bpt.parallel.balance.divided_net import Division
@@ -90,7 +91,9 @@ def measure_speed(
         batch: samples of all ranks together.
         division: how the ranks divide the net and the batch; by default all share the batch.
     """
-    survey = _Survey(work, engine, batch, comm, limits or SurveyLimits(), division or Division(comm.size))
+    survey = _Survey(
+        work, engine, batch, comm, limits or SurveyLimits(), division or Division(ReplicaLayout.regular(comm.size))
+    )
     survey.climb()
     survey.climb_on()
     survey.refine()
@@ -152,7 +155,7 @@ class _Survey:
         """Measure and correct the division until its times are as predicted."""
         for _ in range(REFINEMENTS if self._comm.size > 1 else 0):
             functions = [speed.function for speed in self._comm.allgather(self.result)]
-            split = sum(self._division.split)
+            split = self._division.split_part
             balance = Static(self._division.functions(functions), group=self._division.group, split=split)
             try:
                 shares = balance.shares(self._batch, self._shares)

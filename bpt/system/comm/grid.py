@@ -1,33 +1,34 @@
-"""ProcessGrid: the ranks as replica × stage × shard."""
+"""ProcessGrid: the place of a rank in its replica, and its communicators."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from bpt.base.errors import UsageError
+from bpt.base.log import plural
+from bpt.config.plan.replica_layout import ReplicaLayout
 from bpt.system.comm.base import Communicator
 from bpt.system.comm.serial import SerialCommunicator
 
 
 @dataclass(frozen=True)
 class ProcessGrid:
-    """The place of this rank in the grid, and the communicators along the axes (MPI's Cartesian ones).
+    """The place of this rank in the layout of all ranks, and the communicators with those beside it.
 
     Attributes:
         world: all ranks of the job.
-        replicas, stages, shards: the extents of the axes; the last one is the fastest.
+        layout: the replicas of all ranks.
         replica, stage, shard: the place of this rank.
-        across_replicas: the ranks with the same stage and shard: they hold the same parameters.
+        across_replicas: the ranks with the same number of stage and of shard. In a regular layout, they hold the same
+            parameters.
         across_shards: the ranks with the same replica and stage: they share model-parallel layers.
         across_stages: the ranks with the same replica and shard, in order of the stages: a pipeline.
         in_replica: the ranks of the same replica: they hold one net together.
-        across_samples: the ranks with the same stage.
+        across_samples: the ranks with the same number of stage.
     """
 
     world: Communicator
-    replicas: int
-    stages: int
-    shards: int
+    layout: ReplicaLayout
     replica: int
     stage: int
     shard: int
@@ -38,33 +39,33 @@ class ProcessGrid:
     in_replica: Communicator
 
     @classmethod
-    def make(cls, world: Communicator, stages: int = 1, shards: int = 1) -> ProcessGrid:
-        """Arrange the ranks of ``world``; a collective call.
+    def make(cls, world: Communicator, layout: ReplicaLayout) -> ProcessGrid:
+        """Arrange the ranks of ``world``; a collective call."""
+        assert layout.size == world.size, (layout, world.size)
+        replica, stage, shard = layout.place(world.rank)
+        return cls(
+            world,
+            layout,
+            replica,
+            stage,
+            shard,
+            across_replicas=world.Split(stage * layout.shards + shard),
+            across_shards=world.Split(world.rank - shard),
+            across_stages=world.Split(replica * layout.shards + shard),
+            across_samples=world.Split(stage),
+            in_replica=world.Split(replica),
+        )
+
+    @classmethod
+    def regular(cls, world: Communicator, stages: int = 1, shards: int = 1) -> ProcessGrid:
+        """Arrange the ranks of ``world`` as replica × stage × shard; a collective call.
 
         Raises:
             UsageError: the ranks do not divide into groups of ``stages`` × ``shards``.
         """
         if why := indivisible(world.size, stages, shards):
             raise UsageError(why)
-        replicas = world.size // (stages * shards)
-        cart = world.Create_cart((replicas, stages, shards))
-        replica, stage, shard = cart.coords
-        grid = cls(
-            world,
-            replicas,
-            stages,
-            shards,
-            replica,
-            stage,
-            shard,
-            across_replicas=cart.Sub((True, False, False)),
-            across_shards=cart.Sub((False, False, True)),
-            across_stages=cart.Sub((False, True, False)),
-            across_samples=cart.Sub((True, False, True)),
-            in_replica=cart.Sub((False, True, True)),
-        )
-        cart.Free()
-        return grid
+        return cls.make(world, ReplicaLayout.regular(world.size, stages, shards))
 
     def Free(self) -> None:
         """Free all communicators but ``world``; a collective call."""
@@ -75,10 +76,30 @@ class ProcessGrid:
     @classmethod
     def alone(cls) -> ProcessGrid:
         """Return the grid of one process."""
-        return cls.make(SerialCommunicator())
+        return cls.regular(SerialCommunicator())
+
+    @property
+    def replicas(self) -> int:
+        """The number of replicas."""
+        return self.layout.replicas
+
+    @property
+    def stages(self) -> int:
+        """The number of stages of this rank's replica."""
+        return self.layout.stages[self.replica]
+
+    @property
+    def lane(self) -> int:
+        """A number that ranks share which run the same layers: those of one stage of one kind of replica."""
+        return self.layout.kind_of(self.replica) * self.layout.depth + self.stage
+
+    @property
+    def shards(self) -> int:
+        """The number of shards of each stage."""
+        return self.layout.shards
 
     def __str__(self) -> str:
-        return arrangement(self.world.size, self.stages, self.shards)
+        return str(self.layout)
 
 
 def places_by_host(comm: Communicator) -> list[int]:
@@ -90,13 +111,6 @@ def places_by_host(comm: Communicator) -> list[int]:
     return [order.index(rank) for rank in range(comm.size)]
 
 
-def arrangement(ranks: int, stages: int, shards: int) -> str:
-    """Return ``8 ranks = 2 replicas × 2 stages × 2 shards``; extents of 1 after the first are omitted."""
-    extents = [(ranks // (stages * shards), "replica")]
-    extents += [(n, name) for n, name in ((stages, "stage"), (shards, "shard")) if n > 1]
-    return f"{_count(ranks, 'rank')} = {' × '.join(_count(n, name) for n, name in extents)}"
-
-
 def indivisible(ranks: int, stages: int, shards: int) -> str:
     """Return why the ranks do not divide into replicas of ``stages`` × ``shards``; "" if they do."""
     group = stages * shards
@@ -104,11 +118,7 @@ def indivisible(ranks: int, stages: int, shards: int) -> str:
         return ""
     which = "num_shards" if stages == 1 else "num_stages"
     return (
-        f"{_count(ranks, 'rank')} cannot be divided into num_stages {stages} × num_shards {shards} = {group} ranks a "
+        f"{plural(ranks, 'rank')} cannot be divided into num_stages {stages} × num_shards {shards} = {group} ranks a "
         f"replica: {ranks} / {group} is not whole; start a multiple of {group} ranks (mpirun -n "
         f"{group * max(1, ranks // group)}), or change {which}"
     )
-
-
-def _count(n: int, name: str) -> str:
-    return f"{n} {name}" if n == 1 else f"{n} {name}s"

@@ -35,6 +35,7 @@ from bpt.system.events.flight_recorder import FlightRecorder
 
 # Ranks may wait for each other as long as a test or a snapshot takes. torchrun ends them when one is lost.
 FOREVER = timedelta(days=20)
+_LAZY = "TORCH_GLOO_LAZY_INIT"
 _TO_MEET = timedelta(seconds=120)
 _SUMMED = {np.dtype(each) for each in ["f4", "f8", "f2", "i4", "i8", "i1", "u1"]}  # those that gloo sums
 _LOST = re.compile("closed|reset|refused|broken pipe|aborted|timed? ?out|not connected|unreachable", re.IGNORECASE)
@@ -283,6 +284,9 @@ def world() -> GlooCommunicator:
     try:
         store, rank, size = next(rendezvous("env://", timeout=_TO_MEET))
         _trial.append(make_gloo_group(store, "trial", rank, size, _TO_MEET))  # fails in time where the network does
+        # From now on ranks connect when they send to each other. Otherwise each rank has a socket to every other one in
+        # each group, and with many ranks more of them than a process may have.
+        os.environ.setdefault(_LAZY, "1")
         _hosts[:] = [""] * size  # until all are known
         comm = GlooCommunicator(
             store, "world", range(size), rank, EventBus(rank, FlightRecorder() if size > 1 else None)

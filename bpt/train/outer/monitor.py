@@ -17,6 +17,7 @@ from bpt.parallel.outer.outer_instructions import AverageSubmitted, Migrated, Or
 from bpt.parallel.outer.update_factors import AgwuUpdate
 from bpt.train.outer.report import AllocationRow, MigrationRow, NodeRow, RunRecord, UpdateRow
 from bpt.train.solver.display import DisplayInterval, display_line
+from bpt.train.solver.milestones import Listener, WorkersDisplayed, WorkerTimes
 
 LOG = logging.getLogger("bpt")
 
@@ -32,6 +33,8 @@ class Monitor:
         record: the record that gets the rows.
         iteration: the iteration at which the run begins.
         silent: whether to log no line for an update; ASGD has an update in every iteration.
+        ranks: the workers' ranks.
+        notify: function to call with a milestone for each displayed iteration.
     """
 
     def __init__(
@@ -42,6 +45,8 @@ class Monitor:
         record: RunRecord,
         iteration: int,
         silent: bool = False,
+        ranks: Sequence[int] = (),
+        notify: Listener = lambda milestone: None,
     ) -> None:
         self.record = record
         self._start = time.perf_counter()
@@ -57,6 +62,9 @@ class Monitor:
         self._samples = [0] * len(names)
         self._totals = [(0.0, 0.0, 0)] * len(names)  # computed, waited, submissions
         self._losses: dict[int, float] = {}
+        self._ranks = ranks
+        self._notify = notify
+        self._shown_totals = self._totals[:]
 
     @property
     def seconds(self) -> float:
@@ -161,8 +169,18 @@ class Monitor:
         if not every or iteration // every == self._shown // every or not self._losses:
             return
         self._shown = iteration
-        LOG.info("%s", display_line(iteration, self.loss, self._lap.take(iteration), every))
-        LOG.info("Iteration %d, lr = %s", iteration, number(lr_policy.learning_rate(self._plan.optim, iteration)))
+        interval, rate = self._lap.take(iteration), lr_policy.learning_rate(self._plan.optim, iteration)
+        LOG.info("%s", display_line(iteration, self.loss, interval, every))
+        LOG.info("Iteration %d, lr = %s", iteration, number(rate))
+        self._notify(WorkersDisplayed(iteration, self.loss, rate, *interval, self._times()))
+
+    def _times(self) -> list[WorkerTimes]:
+        """Return what the workers did since the last call."""
+        before, self._shown_totals = self._shown_totals, self._totals[:]
+        return [
+            WorkerTimes(rank, host, now[0] - then[0], now[1] - then[1])
+            for rank, host, now, then in zip(self._ranks, self._hosts, self._totals, before, strict=True)
+        ]
 
     @property
     def loss(self) -> float:

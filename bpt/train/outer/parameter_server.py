@@ -313,8 +313,10 @@ class ParameterServer:
             case _Kind.AVERAGE:
                 table = np.empty((2, int(numbers[0])))
                 self._comm.Recv(table, SERVER, TABLE)
-                workers, factors = tuple(map(int, table[0])), tuple(table[1].tolist())
-                self._weights.average(AverageSubmitted(workers, factors, int(numbers[1]), _step_of(numbers[2:])))
+                workers, version = tuple(map(int, table[0])), int(numbers[1])
+                self._weights.average(
+                    AverageSubmitted(workers, tuple(table[1].tolist()), version, _step_of(numbers[2:]))
+                )
                 self._report["updates"] += 1
             case _Kind.GIVE:
                 self._send(self._weights.newest, SERVER, PART)

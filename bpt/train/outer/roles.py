@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bpt.config.plan.replica_layout import ReplicaLayout
 from bpt.config.plan.run_plan import ParallelSpec
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.system.comm.base import Communicator
-from bpt.system.comm.grid import arrangement
 
 SERVER = 0
 
@@ -98,7 +98,7 @@ class Roles:
         """The kind of a computing node with several ranks: ``pipeline of 3 ranks``, ``grid of 4 ranks: …``."""
         if self.ranks == self.stages:
             return f"pipeline of {self.ranks} ranks"
-        return f"grid of {arrangement(self.ranks, self.stages, self.shards)}"
+        return f"grid of {ReplicaLayout.regular(self.ranks, self.stages, self.shards)}"
 
     @property
     def nodes(self) -> str:

@@ -51,7 +51,7 @@ from bpt.train.outer.worker_links import ToServer, ToWorker
 from bpt.train.outer.worker_ranks import WorkerRanks
 from bpt.train.rules.violations import ignored_settings
 from bpt.train.runtime.runtime import Runtime
-from bpt.train.solver.milestones import Listener
+from bpt.train.solver.milestones import Listener, Milestone
 from bpt.train.solver.solver import RunOutcome
 
 LOG = logging.getLogger("bpt")
@@ -204,7 +204,10 @@ class ServerSession:
         evaluator = BackgroundEvaluator(self.solver, threads, apart=self._server_update is None)
         names = [self._name(node, nodes) for node in range(len(nodes))]
         silent = self._server_update is not None
-        monitor = Monitor(self._plan, names, [n.host for n in nodes], record, self.assignment.first, silent)
+        monitor = Monitor(
+            self._plan, names, [n.host for n in nodes], record, self.assignment.first, silent,
+            self._roles.workers, self._notify,
+        )  # fmt: skip
         with ExitStack() as stack:
             stack.enter_context(self.solver)
             for shipment in self._shipments.values():
@@ -249,6 +252,10 @@ class ServerSession:
             if colocated:
                 colocated.join()
         return outcome
+
+    def _notify(self, milestone: Milestone) -> None:
+        for listener in self.solver.listeners:
+            listener(milestone)
 
     def _memory(self, workers: int) -> dict[str, Buffer]:
         """Return what a snapshot has of the server's memory, as far as this run uses it."""

@@ -21,7 +21,7 @@ from bpt.parallel.exchange import exchange_rules, local_rules
 from bpt.parallel.exchange.codec import codec_rules
 from bpt.parallel.model_parallel import model_parallel
 from bpt.parallel.outer import outer_rules
-from bpt.parallel.pipeline import pipeline_rules
+from bpt.parallel.pipeline import pipeline_rules, replica_rules
 from bpt.parallel.sharded_update import update_rules
 from bpt.system.comm.grid import indivisible
 from bpt.train import state
@@ -36,6 +36,7 @@ def violations(plan: RunPlan) -> list[Violation]:
         *_topology(plan),
         *outer_rules.violations(plan),
         *pipeline_rules.violations(plan),
+        *replica_rules.violations(plan),
         *exchange_rules.violations(plan),
         *codec_rules.violations(plan),
         *local_rules.violations(plan),
@@ -96,9 +97,9 @@ def violations_of_ranks(plan: RunPlan, ranks: int, on_gpu: bool = False) -> list
     if plan.is_outer:
         return [*found, *outer_rules.violations_of_ranks(plan, ranks)]
     parallel = plan.parallel_param
-    if why := indivisible(ranks, parallel.num_stages, parallel.num_shards):
+    if why := "" if parallel.replica else indivisible(ranks, parallel.num_stages, parallel.num_shards):
         found.append(Violation((PARALLEL,), why, about=PARALLEL))
-    return found
+    return [*found, *replica_rules.violations_of_ranks(plan, ranks)]
 
 
 def violations_of_net(
@@ -114,10 +115,11 @@ def violations_of_net(
     found = list(test_output_rules.violations_of_net(plan, tests)) if graph.phase == pb.TRAIN else []
     trains = graph.phase == pb.TRAIN
     if ranks > 1:
-        replicas = max(1, ranks // parallel.replica_ranks)
+        replicas = parallel.layout(ranks).replicas
         found += divisible_batches.violations_in_training(plan, graph, replicas) if trains else []
         for test in tests if trains else (graph, *tests):
             found += divisible_batches.violations_in_test(plan, test, replicas)
+    found += replica_rules.violations_of_net(plan, graph)
     found += pipeline_rules.violations_of_net(plan, graph) if trains else []
     for net in (graph, *tests):
         found += divisible_batches.violations_on_stages(plan, net)

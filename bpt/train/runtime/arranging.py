@@ -29,7 +29,7 @@ def make_grid(
         PrototxtError: the ranks do not form such a grid, or a net cannot be divided.
     """
     refuse(plan, violations_of_ranks(plan, world.size, on_gpu))
-    grid = ProcessGrid.make(world, plan.parallel_param.num_stages, plan.parallel_param.num_shards)
+    grid = ProcessGrid.make(world, plan.parallel_param.layout(world.size))
     if world.size > 1 and plan.debug_info:
         LOG.warning("debug_info: blobs, and gradients before the exchange, are those of the first rank's samples")
     refuse(plan, violations_of_net(plan, graph, tests, world.size))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from torch import Tensor
 
@@ -18,7 +19,9 @@ from bpt.nn.net import Net
 from bpt.nn.pass_context import PassContext
 from bpt.parallel.balance import Balance, Static
 from bpt.parallel.balance.dynamic import Dynamic
+from bpt.system.comm.base import Communicator
 from bpt.system.comm.grid import ProcessGrid
+from bpt.train.runtime.layer_holders import LayerHolders
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,10 @@ class BatchSharing:
 
     Attributes:
         grid, balance, batch_factor, keeps_batches: as in Parallel.
-        samples: the ranks that have samples, and run all layers except the model-parallel ones.
+        is_peer: whether every shard has samples of its own.
+        samples: the ranks that have samples and the same number of stage. In a regular layout they run the same layers,
+            except for the model-parallel ones.
+        holders: the ranks that have samples, by the layers that they run.
     """
 
     def __init__(
@@ -62,8 +68,9 @@ class BatchSharing:
         multiplies = param.batch_scope == pb.ParallelParameter.REPLICA
         self.batch_factor = batch_factor or (grid.replicas if multiplies else 1)
         self.keeps_batches = replica_share.keeps_batches if replica_share else keeps_batches
-        peer = param.fc_param.scheme == pb.FcParameter.PEER
+        self.is_peer = peer = param.fc_param.scheme == pb.FcParameter.PEER
         self.samples = grid.across_samples if peer else grid.across_replicas
+        self.holders = LayerHolders(grid, staging, by_shard=not peer)
         self._param = param
         self._staging = staging
         self._replica_share = replica_share
@@ -77,11 +84,16 @@ class BatchSharing:
         return self._group == self.grid.shards or self.grid.shard == 0
 
     @property
+    def number(self) -> int:
+        """The number of shares of a batch."""
+        return self.grid.replicas * self._group
+
+    @property
     def ranks_with_samples(self) -> tuple[int, ...]:
-        """The ranks that share a batch and run the same layers as this one, by their number in the world."""
-        grid = self.grid
-        first = range(grid.stage * grid.shards, grid.world.size, grid.stages * grid.shards)
-        return tuple(rank + shard for rank in first for shard in range(self._group))
+        """The ranks that share a batch and have this one's number of stage, by their number in the world."""
+        layout, stage = self.grid.layout, self.grid.stage
+        replicas = [replica for replica, stages in enumerate(layout.stages) if stages > stage]
+        return tuple(layout.rank(replica, stage, shard) for replica in replicas for shard in range(self._group))
 
     @property
     def unweighted(self) -> bool:
@@ -101,7 +113,7 @@ class BatchSharing:
             balance, batch = self.balance, samples * (self.batch_factor if phase == pb.TRAIN else 1)
             if phase != pb.TRAIN and isinstance(balance, Static | Dynamic):
                 balance = balance.without_caps()
-            self._shares[samples, phase] = balance.shares(batch, self.grid.replicas * self._group)
+            self._shares[samples, phase] = balance.shares(batch, self.number)
         return self._shares[samples, phase]
 
     def shares_of_replica(self, phase: int, samples: int) -> tuple[Share, ...]:
@@ -118,7 +130,7 @@ class BatchSharing:
         return sum(sum(counts[replica * each : (replica + 1) * each]) for replica in replicas) / sum(counts)
 
     def first_rank(self, graph: LayerGraph) -> int:
-        """Return the first rank that has samples of a net's batches, by its number in ``samples``."""
+        """Return the first rank that has samples of a net's batches, by its number among the holders of a layer."""
         return next((rank for rank, share in enumerate(self.shares(batch_of(graph))) if share.count), 0)
 
     def reshare(self, nets: Iterable[Net]) -> None:
@@ -129,21 +141,34 @@ class BatchSharing:
             for layer in net.data_layers().values():
                 layer.share = net.context.split(layer.share.total // factor)
 
-    def context(self, seed: int, phase: int = pb.TRAIN, precision: Precision = FLOAT32) -> PassContext:
-        """Return the context of passes for the layers of nets in ``phase``."""
+    def context(
+        self, seed: int, phase: int = pb.TRAIN, precision: Precision = FLOAT32, graph: LayerGraph | None = None
+    ) -> PassContext:
+        """Return the context of passes for the layers of nets in ``phase``.
+
+        Args:
+            graph: the net whose layers sum over the ranks.
+        """
+        named = zip(graph.nodes, self.holders.of_layers(graph), strict=True) if graph else ()
+        groups = {node.name: group for node, group in named if group}
         return PassContext(
             seed=seed,
             precision=precision,
-            ranks=self._replica_share.ranks if self._replica_share and phase == pb.TRAIN else self.samples.size,
+            ranks=self._replica_share.ranks if self._replica_share and phase == pb.TRAIN else self.number,
             split=lambda samples: self.shares(samples, phase)[self._rank],
-            total=self._total,
+            total=partial(_total, groups),
             keeps_batches=self.keeps_batches,
             micro_batch_splits=self._staging.cuts if self._staging and phase == pb.TRAIN else (),
             sync_batch_norm=self._param.sync_batch_norm,
             unweighted=self.unweighted,
         )
 
-    def _total(self, tensor: Tensor) -> Tensor:
-        host = tensor.detach().cpu().contiguous()
-        self.samples.Allreduce(host.numpy())
-        return host.to(tensor.device)
+    def close(self) -> None:
+        """Free the communicators of the holders; a collective call."""
+        self.holders.close()
+
+
+def _total(groups: Mapping[str, Communicator], tensor: Tensor, layer: str) -> Tensor:
+    host = tensor.detach().cpu().contiguous()
+    groups[layer].Allreduce(host.numpy())
+    return host.to(tensor.device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,6 +11,7 @@ from secrets import token_hex
 
 import torch
 
+from bpt.base.errors import PrototxtError
 from bpt.base.violation import refuse
 from bpt.config.plan.run_plan import RunPlan
 from bpt.engine.executor import Executor
@@ -17,12 +19,14 @@ from bpt.engine.operator import Operator
 from bpt.engine.optim.rules import UpdateRule, make_rule
 from bpt.engine.optim.weight_slices import WeightSlices
 from bpt.graph.layer_graph import LayerGraph
+from bpt.nn.layers.base import batch_of
 from bpt.nn.layers.prefetching import PrefetchingDataLayer
 from bpt.nn.net_graph import build_graph_of
 from bpt.parallel.balance.balance_rules import is_by_iteration
 from bpt.parallel.balance.dynamic import Dynamic
 from bpt.parallel.balance.dynamic_balancer import DynamicLoadBalancer
 from bpt.parallel.balance.load_balance import division_of
+from bpt.parallel.balance.noise_scale import NoiseScale
 from bpt.parallel.cgdp.tuner import Chunks
 from bpt.parallel.exchange import Exchange
 from bpt.parallel.exchange.replicas import TrainingProgress
@@ -32,6 +36,7 @@ from bpt.system.comm.serial import SerialCommunicator
 from bpt.train import state as snapshot
 from bpt.train.rules.violations import violations_here, violations_in_step
 from bpt.train.runtime import starting_point
+from bpt.train.runtime.adaptive_batch import AdaptiveBatch
 from bpt.train.runtime.autotuner import Autotuner
 from bpt.train.runtime.built_nets import Builder, RunNets
 from bpt.train.runtime.checkpoint import Checkpoint
@@ -51,6 +56,8 @@ from bpt.train.runtime.train_options import DEFAULT_OPTIONS, TrainOptions
 from bpt.train.runtime.tuned_settings import Inner, MemoryFormatSetting
 from bpt.train.runtime.updater import Updater
 from bpt.train.state.train_state import TrainState
+
+LOG = logging.getLogger("bpt")
 
 
 def bind(
@@ -99,7 +106,7 @@ def _bound(
     progress = RunProgress()
     heals = group.everyone.tolerant and plan.parallel_param.fault_param.heals
     flight_log = FlightLog.of(world, plan.snapshot_prefix)
-    beat = heartbeat_of(plan, group, flight_log, parallel.grid.stage, lambda: progress.is_settled, heals)
+    beat = heartbeat_of(plan, group, flight_log, parallel.grid.lane, lambda: progress.is_settled, heals)
     if beat:
         cleanup.add(beat.close)
 
@@ -122,7 +129,10 @@ def _bound(
     half = HalfLayers(list(nets.by_name.values()), precision, world, device)
     tuner = _made_tuner(plan, parallel, nets, exchange, device, cleanup)
     checkpoint = Checkpoint(plan, net, rule, parallel, exchange, tuner.engine_settings, world.bcast(token_hex(8)))
-    run_state = RunState(seed, progress, parallel, nets, updater, exchange, (half, *tuner.settings), checkpoint)
+    batch = _made_batch(plan, parallel, nets, exchange)
+    noise = batch.scale if batch else None
+    tuned = half, *tuner.settings
+    run_state = RunState(seed, progress, parallel, nets, updater, exchange, tuned, checkpoint, noise=noise)
     fault = plan.parallel_param.fault_param
     copies = StateCopies(world.Dup(), fault.copy_interval) if heals and fault.copies else None
     if copies:
@@ -137,7 +147,7 @@ def _bound(
         cleanup.add_own(observed.close)
         own = _made_exchange(parallel, observed, progress, rule, slices, cleanup)
         observing = Executor(observed, own, status, world.events, count)
-    passes = TrainingPasses(executor, observing, updater, recovery, count)
+    passes = TrainingPasses(executor, observing, updater, recovery, batch)
 
     _start(run_state, state, resumed, half)
     recovery.come_to(progress.iteration)
@@ -236,12 +246,28 @@ def _made_tuner(
     chunks = Chunks(parallel, operators[0], exchange, plan, fixed=plan.debug_info)
     cleanup.add_own(chunks.close)
     balancer = None
-    if parallel.batches.samples.size > 1 and isinstance(parallel.batches.balance, Dynamic):
+    if parallel.batches.number > 1 and isinstance(parallel.batches.balance, Dynamic):
         division = division_of(plan, nets.net.graph, parallel.grid, parallel.staging)
         segments = (lambda: len(operators[0].segments)) if is_by_iteration(plan) else None
         passes = max(plan.optim.iter_size, 1)
         balancer = DynamicLoadBalancer(parallel.batches, nets.by_name, division, device, segments, passes)
     return Autotuner(engines, chunks, device, balancer)
+
+
+def _made_batch(plan: RunPlan, parallel: Parallel, nets: RunNets, exchange: Exchange) -> AdaptiveBatch | None:
+    """Return what adapts the batch to the noise of gradients, if the plan says so."""
+    param, text = plan.parallel_param.balance_param, batch_of(nets.net.graph)
+    if not param.follows_noise:
+        return None
+    (batch,) = {share.total for share in parallel.batches.shares(text)}
+    least, most = max(1, -(-param.batch.min // batch)), param.batch.max // batch
+    if most < least:
+        why = f"max: {param.batch.max} is less than {least} batch{'es' * (least > 1)} of {batch} samples"
+        raise PrototxtError(f"parallel_param: batch: {why}", plan.origin("parallel_param", "balance_param", "batch"))
+    if parallel.is_alone:
+        LOG.warning("batch { rule: NOISE_SCALE } needs the gradients of several ranks; the batch stays at its min")
+    scale = NoiseScale(batch, least, most)
+    return AdaptiveBatch(scale, exchange, parallel.grid.world, partial(parallel.batches.shares, text))
 
 
 def _start(run_state: RunState, state: TrainState | None, resumed: str, half: HalfLayers) -> None:

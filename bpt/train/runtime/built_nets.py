@@ -77,10 +77,7 @@ class Builder:
         options: TrainOptions = DEFAULT_OPTIONS,
     ) -> None:
         self._device = options.device
-        contexts = (parallel.batches.context(seed, phase, precision) for phase in (pb.TRAIN, pb.TEST))
-        self._contexts = dict(zip((int(pb.TRAIN), int(pb.TEST)), contexts, strict=True))
-        # For test nets whose batches stay whole, which each rank tests.
-        self._alone = PassContext(seed, precision)
+        self._seed, self._precision = seed, precision
         self._parallel = parallel
         self._observable = observable
         self._make_operator = options.make_operator or self._operator
@@ -107,17 +104,20 @@ class Builder:
                 self._log.info("%s", note)
         self._logged.update(plan.source.notes)
         part = self._parallel.parts(graph)[self._parallel.grid.in_replica.rank]
+        # Each rank tests the whole batches of a net that cannot divide them.
         alone = graph.phase == pb.TEST and not (self._parallel.is_alone or is_dividable(graph))
-        context = self._alone if alone else self._contexts[graph.phase]
+        context = PassContext(self._seed, self._precision)
+        if not alone:
+            context = self._parallel.batches.context(self._seed, graph.phase, self._precision, graph)
         net = make_net(graph, self._device, context, shared, part, filled)
         outputs = ", ".join(edge.blob for edge in graph.outputs)
         self._log.info(
             "%s: %d layers, %d parameters, outputs %s", graph.name, len(graph), graph.num_parameters, outputs
         )
         operator = (make_operator or self._make_operator)(net, self._device)
-        parallel = self._parallel
-        samples, stages = None if alone else parallel.batches.samples, parallel.grid.across_stages
-        return Built(plan, operator, Outputs(net, samples, stages, parallel.batches.has_outputs))
+        batches = self._parallel.batches
+        samples = None if alone else batches.holders
+        return Built(plan, operator, Outputs(net, samples, self._parallel.grid.across_stages, batches.has_outputs))
 
     def _operator(self, net: Net, device: torch.device) -> Operator:
         graph = net.graph

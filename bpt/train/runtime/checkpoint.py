@@ -121,6 +121,7 @@ class Checkpoint:
             iter=state.iteration,
             run=self.run,
             loss_history=state.losses,
+            noise=state.noise,
             random_seed=state.seed,
             solver_type=self.plan.optim.type,
             data_position=[
@@ -236,6 +237,7 @@ class Checkpoint:
             iteration=saved.iter,
             positions={(place.net, place.layer): place.samples for place in saved.data_position},
             losses=tuple(saved.loss_history),
+            noise=tuple(saved.noise),
             tuned=tuned,
             loss_scale=(saved.loss_scale, saved.finite_iterations) if saved.HasField("loss_scale") else None,
             plateau=state.plateau and Plateau(saved.current_step, saved.minimum_loss, saved.iter_last_event),

@@ -32,7 +32,7 @@ def segments_of(
         size: number of parameters of a segment.
     """
     scheme, stages = param.fc_param.scheme, staging.stages(graph) if staging else ()
-    starts = borders(stages) if stages else {0}
+    starts = borders(staging.holders(graph)) if staging else {0}
     starts |= isolation_cuts(graph, gathered(graph, staging))
     if param.num_shards > 1:
         starts |= set(model_parallel.starts(graph, scheme, stages))

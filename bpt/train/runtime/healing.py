@@ -16,11 +16,11 @@ from math import prod
 
 from bpt.base.errors import LostRankError
 from bpt.base.log import take_over_logging
+from bpt.config.plan.replica_layout import ReplicaLayout
 from bpt.config.plan.run_plan import RunPlan
 from bpt.graph.layer_graph import LayerGraph
 from bpt.system.comm.base import Communicator
 from bpt.system.comm.connectivity import name_of
-from bpt.system.comm.grid import arrangement
 from bpt.train.rules.violations import violations_of_net, violations_of_ranks
 from bpt.train.runtime.binding import bind
 from bpt.train.runtime.rank_group import RankGroup, SpareRank
@@ -136,7 +136,7 @@ def heal(
             records = [*records, PartRecord(state)]
             lost = [rank for rank in before if rank not in everyone.world_ranks]
             group = run.group.left(plan, everyone)
-            arranged = _arranged(plan, graph, group.size)
+            arranged = _arranged(plan, graph, group.size, [before.index(rank) for rank in lost])
             if everyone.rank == 0:
                 take_over_logging()
                 _log_loss(arranged, lost, hosts, state.iteration, group)
@@ -164,24 +164,28 @@ class _UnrecoverableError(Exception):
 
 def _log_loss(plan: RunPlan, lost: Sequence[int], hosts: Mapping[int, str], iteration: int, group: RankGroup) -> None:
     names = ", ".join(name_of(rank, hosts[rank]) for rank in lost) or "a connection"
-    parallel = plan.parallel_param
-    grid = arrangement(group.size, parallel.num_stages, parallel.num_shards)
+    grid = plan.parallel_param.layout(group.size)
     spares = group.everyone.size - group.size
     rest = f"; {spares} spare" if spares else ""
     LOG.warning("Lost: %s; going on after iteration %d on %s%s", names, iteration, grid, rest)
 
 
-def _arranged(plan: RunPlan, graph: LayerGraph, ranks: int) -> RunPlan:
+def _arranged(plan: RunPlan, graph: LayerGraph, ranks: int, lost: Sequence[int]) -> RunPlan:
     """Return the plan with the largest grid for the remaining ranks, in which no side is longer than before.
 
     So the part of the net on each rank grows as little as possible. If layers name their stages, which then no longer
-    fit, the net is not divided into stages.
+    fit, the net is not divided into stages. If replicas are listed, only those of the lost ranks get fewer stages.
+
+    Args:
+        lost: the places of the lost ranks among the ranks before.
     """
     parallel = plan.parallel_param
-    grids = product(range(parallel.num_stages, 0, -1), range(parallel.num_shards, 0, -1))
-    for stages, shards in sorted(grids, key=prod, reverse=True):
-        smaller = (stages, shards) != (parallel.num_stages, parallel.num_shards)
-        arranged = plan.with_parallel(num_stages=stages, num_shards=shards) if smaller else plan
+    grids = product(range(parallel.depth, 0, -1), range(parallel.num_shards, 0, -1))
+    layouts = [ReplicaLayout.regular(ranks, *grid) for grid in sorted(grids, key=prod, reverse=True)]
+    if parallel.replica:
+        layouts.insert(0, parallel.layout(ranks).without(lost))
+    for layout in layouts:
+        arranged = plan if layout == parallel.layout(ranks) else plan.with_layout(layout)
         if not violations_of_ranks(arranged, ranks) and not violations_of_net(arranged, graph, (), ranks):
             return arranged
     return plan

@@ -13,6 +13,7 @@ from bpt.nn.layers import LAYERS
 from bpt.nn.net import Net
 from bpt.system.comm.base import Communicator
 from bpt.system.comm.serial import SerialCommunicator
+from bpt.train.runtime.layer_holders import LayerHolders
 
 
 class Outputs:
@@ -25,19 +26,23 @@ class Outputs:
     def __init__(
         self,
         net: Net,
-        samples: Communicator | None = None,
+        samples: Communicator | LayerHolders | None = None,
         stages: Communicator | None = None,
         present: bool = True,
     ) -> None:
         """Store the ranks that share the outputs.
 
         Args:
-            samples: the ranks that share a batch and run the same layers; by default this rank is alone.
+            samples: the ranks that share a batch and run the same layers; if these are different ranks for different
+                layers, by layer. By default this rank is alone.
             stages: the ranks that run the other layers; by default there are none.
             present: whether this rank has outputs.
         """
         self._net = net
-        self._samples = samples or SerialCommunicator()
+        by_layer = samples if isinstance(samples, LayerHolders) else None
+        everywhere = (samples if isinstance(samples, Communicator) else None) or SerialCommunicator()
+        self._samples = by_layer.of_layers(net.graph) if by_layer else (everywhere,) * len(net.graph)
+        self._groups = by_layer.groups if by_layer else (everywhere,)
         self._stages = stages or SerialCommunicator()
         self._present = present
         self.edges = net.graph.outputs if present else ()
@@ -51,7 +56,7 @@ class Outputs:
             values: this rank's values, by edge index.
         """
         here = [edge for edge in self.edges if edge.index in values]
-        if self._samples.size == self._stages.size == 1:
+        if self._groups[0].size == self._stages.size == 1:
             return {edge.blob: values[edge.index].float() for edge in here}
         own = {edge.blob: self._combine(edge, values[edge.index].float().cpu().contiguous()) for edge in here}
         found = {blob: value for stage in self._stages.allgather(own) for blob, value in stage.items()}
@@ -63,39 +68,47 @@ class Outputs:
         Args:
             values: this rank's values, by edge index.
         """
-        own = {edge.blob: self._rows(values[edge.index]) for edge in self.edges if edge.index in values}
+        own = {edge.blob: self._rows(edge, values[edge.index]) for edge in self.edges if edge.index in values}
         found = {blob: rows for stage in self._stages.allgather(own) for blob, rows in stage.items()}
         return {edge.blob: found[edge.blob] for edge in self._net.graph.outputs if edge.blob in found}
 
-    def _rows(self, value: Tensor) -> Tensor:
-        value = value.cpu().contiguous()
-        counts = self._samples.allgather(value.numel())
+    def _group(self, edge: Edge) -> Communicator:
+        group = self._samples[edge.producer]
+        assert group, edge
+        return group
+
+    def _rows(self, edge: Edge, value: Tensor) -> Tensor:
+        value, group = value.cpu().contiguous(), self._group(edge)
+        counts = group.allgather(value.numel())
         whole = value.new_empty(sum(counts))
-        self._samples.Allgatherv(value.numpy(), whole.numpy(), counts)
+        group.Allgatherv(value.numpy(), whole.numpy(), counts)
         return whole.view(1, 1, -1, value.shape[-1])
 
     def total(self, loss: float) -> float:
         """Return the sum of a loss over all ranks."""
         if not self._present:
             return 0.0
-        sums = torch.tensor([loss], dtype=torch.float64)
-        self._samples.Allreduce(sums.numpy())
-        self._stages.Allreduce(sums.numpy())
-        return sums.item()
+        own = torch.tensor([loss], dtype=torch.float64)
+        self._stages.Allreduce(own.numpy())
+        for group in self._groups:  # each has one rank of every replica, or one for each of its shares
+            total = own.clone()
+            group.Allreduce(total.numpy())
+        return total.item()
 
     def _combine(self, edge: Edge, value: Tensor) -> Tensor:
-        if self._samples.size == 1:
+        group = self._group(edge)
+        if group.size == 1:
             return value
         node = self._net.graph.nodes[edge.producer]
         if not edge.shape or node.tops.index(edge.index) < LAYERS[node.type].sums_over_samples:
             value = value.clone()
-            self._samples.Allreduce(value.numpy())
+            group.Allreduce(value.numpy())
             return value
         context = self._net.context
         row = count(value.shape[1:])
-        counts = [rows * row for rows in self._samples.allgather(value.shape[0])]
+        counts = [rows * row for rows in group.allgather(value.shape[0])]
         whole = value.new_empty(sum(counts))
-        self._samples.Allgatherv(value.numpy(), whole.numpy(), counts)
+        group.Allgatherv(value.numpy(), whole.numpy(), counts)
         rows = whole.view(-1, *value.shape[1:])
         rotated = int(context.rotation * len(rows)) if self._net.training else 0
         return rows.roll(rotated, 0)

@@ -20,7 +20,7 @@ from bpt.engine.status import Status
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.part import WHOLE, Part
 from bpt.graph.segments import Segment
-from bpt.graph.stages import part_of
+from bpt.graph.stages import part_of, run_again
 from bpt.graph.staging import Staging
 from bpt.nn.net import Net
 from bpt.parallel.balance import Balance
@@ -78,7 +78,7 @@ class Parallel(Closeable):
         self.grid = grid
         self.staging = staging
         self.batches = BatchSharing(param, grid, balance, batch_factor, staging, keeps_batches, replica_share)
-        self.parameters = ParameterSync(grid, self.batches)
+        self.parameters = ParameterSync(grid, self.batches, staging)
         self.comm_thread = CommThread(grid.world)
         self._links = StageLinks(grid.across_stages.Dup()) if staging else None
         self._pieces = PieceExchange(grid.across_shards, param.fc_param.pieces if grid.shards > 1 else 1)
@@ -139,8 +139,15 @@ class Parallel(Closeable):
             splits=splits,
             gathers=gathered(net.graph, self.staging),
             delay=delay,
-            recomputes=training and stage is not None and self.param.pipeline_param.recompute,
+            recomputed=self._recomputed(net.graph),
         )
+
+    def _recomputed(self, graph: LayerGraph) -> frozenset[int]:
+        """Return the layers of a net that run forward again before they run backward."""
+        trains = graph.phase == pb.TRAIN and self.grid.stages > 1
+        if not self.staging or not trains or not self.param.pipeline_param.recompute:
+            return frozenset()
+        return run_again(self.staging.of_layers, self.staging.rule)
 
     def _collectives(self, net: Net, device: torch.device) -> MpiFcOperator | None:
         """Return the operator that exchanges the blobs of split layers."""
@@ -212,6 +219,7 @@ class Parallel(Closeable):
         self._pieces.close(failed)
         if not failed:
             self.parameters.close()
+            self.batches.close()
             self.grid.Free()
 
     @cached_property
@@ -229,6 +237,6 @@ class Parallel(Closeable):
         if self.grid.shards > 1:
             pieces = f" in {self.param.fc_param.pieces} pieces" if self.param.fc_param.pieces > 1 else ""
             names.append(f"model-parallel layers {pb.FcParameter.Scheme.Name(self.param.fc_param.scheme)}{pieces}")
-        if self.staging:
+        if self.staging and not self.staging.of_kinds:  # unlike replicas differ in this, too
             names.append(str(self.staging))
         return f"{self.grid}; {', '.join(names)}"

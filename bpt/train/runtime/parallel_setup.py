@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from bpt.base.log import plural
 from bpt.base.violation import refuse
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
@@ -49,18 +50,19 @@ def setup_parallelism(
     on_gpu = device.type != "cpu"
     grid = make_grid(plan, graph, world, tests, on_gpu)
 
-    staging = options.staging
-    if param.num_stages > 1:
+    kinds: Sequence[Staging] = (options.staging,) if options.staging else ()
+    if param.depth > 1:
         # A run imports only what it needs; see docs/architecture.md.
-        from bpt.parallel.pipeline.stage_placement import described, stage  # noqa: PLC0415
+        from bpt.parallel.pipeline.stage_placement import described, stage_kinds  # noqa: PLC0415
 
-        def staged() -> Staging | None:
-            return stage(plan, graph, grid.replicas)
+        def staged() -> Sequence[Staging]:
+            return stage_kinds(plan, graph, grid.layout)
 
-        staging = staging or outcome_of_first(world, None if world.rank else staged)
+        kinds = kinds or outcome_of_first(world, None if world.rank else staged)
+    staging = kinds[grid.layout.kind_of(grid.replica)] if kinds else None
     balance: Balance = Uniform()
     if param.balance == pb.ParallelParameter.STATIC:
-        balance = static_balance(plan, graph, grid, device, staging if grid.stages > 1 else None)
+        balance = static_balance(plan, graph, grid, device, staging if param.depth > 1 else None)
     elif param.balance == pb.ParallelParameter.DYNAMIC:
         balance = Dynamic(grid.replicas * (grid.shards if param.fc_param.scheme == pb.FcParameter.PEER else 1))
     keeps_batches = world.size > 1 and not is_dividable(graph)
@@ -78,10 +80,10 @@ def setup_parallelism(
                 "parallel_param: compression_param has no effect, since all ranks are on one host; links: ALL is for "
                 "what travels there, too"
             )
-    if param.num_stages > 1:
-        assert staging
-        for line in described(staging):
-            log.info("%s", line)
+    for stages, staged_kind in zip(grid.layout.kinds, kinds, strict=True) if param.depth > 1 else ():
+        where = f"Replicas of {plural(stages, 'stage')}: " if len(kinds) > 1 else ""
+        for line in (*[str(staged_kind)] * (len(kinds) > 1), *described(staged_kind)) if stages > 1 else ():
+            log.info("%s%s", where, line)
     for remark in ignored_settings(plan, on_gpu, graph):
         log.warning("%s", remark)
     return parallel

@@ -6,18 +6,19 @@ from collections.abc import Sequence, Set
 from functools import partial
 
 import torch
-from torch import nn
 
 from bpt.engine.optim.gradients import param_name
 from bpt.engine.optim.shard_info import Numbers, ShardInfo
 from bpt.graph.layer_graph import Param
 from bpt.graph.segments import Segment
+from bpt.graph.staging import Staging
 from bpt.nn.net import Net
 from bpt.parallel.exchange import Bucket, Exchange, broadcast
 from bpt.system.comm.base import Communicator
 from bpt.system.comm.grid import ProcessGrid
 from bpt.train.runtime.batch_sharing import BatchSharing
 from bpt.train.runtime.cutting import last_segments
+from bpt.train.runtime.layer_holders import LayerHolders
 
 
 class ParameterSync:
@@ -25,13 +26,14 @@ class ParameterSync:
 
     Args:
         batches: the ranks with samples.
+        staging: as in Parallel.
     """
 
-    def __init__(self, grid: ProcessGrid, batches: BatchSharing) -> None:
+    def __init__(self, grid: ProcessGrid, batches: BatchSharing, staging: Staging | None = None) -> None:
         self._grid = grid
         self._batches = batches
-        self._for_samples = batches.samples.Dup()
-        self._for_slices = grid.across_replicas.Dup()
+        self._for_samples = LayerHolders(grid, staging, by_shard=not batches.is_peer)
+        self._for_slices = LayerHolders(grid, staging)
 
     def groups(self, net: Net, segments: Sequence[Segment]) -> list[list[Bucket]]:
         """Return the parameters of ``net`` whose gradients each of ``segments`` completes."""
@@ -47,10 +49,10 @@ class ParameterSync:
         Passes update such blobs, as a BatchNorm's statistics; they come from the first rank with samples.
         """
         params = [p for p in net.graph.learnable if net.holds(p)]
-        whole, slices = self._buckets(net, [p for p in params if everything or not net.value(p).requires_grad])
+        params = [p for p in params if everything or not net.value(p).requires_grad]
         root = 0 if everything else self._batches.first_rank(net.graph)
-        broadcast([whole], partial(Communicator.Bcast, root=root))
-        broadcast([slices])
+        broadcast(self._whole(net, params), partial(Communicator.Bcast, root=root))
+        broadcast(self._slices(net, params))
 
     def before_test(self, net: Net, exchange: Exchange) -> None:
         """Make the nets of all ranks equal, because a test is divided among them."""
@@ -89,25 +91,41 @@ class ParameterSync:
         return self.sum_over_replica(not frozen or any(own_id not in frozen for own_id in own)) > 0
 
     def sum_over_replica(self, value: float) -> float:
-        """Return the sum of a number over the ranks of this replica."""
-        return _sum_over(self._grid.in_replica, value)
+        """Return the sum of a number over the ranks of this replica.
+
+        Replicas that are unlike add in different orders. All take the sum of the first one, so that weights stay equal.
+        """
+        total = _sum_over(self._grid.in_replica, value)
+        return self._grid.world.bcast(total) if len(self._grid.layout.kinds) > 1 else total
 
     @staticmethod
     def _trained(net: Net) -> list[Param]:
         return [p for p in net.graph.learnable if net.holds(p) and net.value(p).requires_grad]
 
     def _buckets(self, net: Net, params: Sequence[Param]) -> list[Bucket]:
-        def values(sliced: bool) -> list[tuple[str, nn.Parameter]]:
-            chosen = (p for p in params if (p.index in net.part.slices) == sliced)
-            return [(param_name(net.graph, p), net.value(p)) for p in chosen]
+        return [*self._whole(net, params), *self._slices(net, params)]
 
-        wire = net.context.precision.wire
-        return [Bucket(values(False), self._for_samples, wire), Bucket(values(True), self._for_slices, wire)]
+    def _whole(self, net: Net, params: Sequence[Param]) -> list[Bucket]:
+        """Return the parameters that this rank holds whole, by the ranks that hold them."""
+        return self._by_holders(net, [p for p in params if p.index not in net.part.slices], self._for_samples)
+
+    def _slices(self, net: Net, params: Sequence[Param]) -> list[Bucket]:
+        return self._by_holders(net, [p for p in params if p.index in net.part.slices], self._for_slices)
+
+    @staticmethod
+    def _by_holders(net: Net, params: Sequence[Param], holders: LayerHolders) -> list[Bucket]:
+        of_layers, wire = holders.of_layers(net.graph), net.context.precision.wire
+        return [
+            Bucket(
+                [(param_name(net.graph, p), net.value(p)) for p in params if of_layers[p.layer] is group], group, wire
+            )
+            for group in holders.groups
+        ]
 
     def close(self) -> None:
         """Free the communicators; a collective call."""
-        self._for_slices.Free()
-        self._for_samples.Free()
+        self._for_slices.close()
+        self._for_samples.close()
 
 
 def _sum_over(comm: Communicator, value: float) -> float:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from bpt.engine.executor import Executor
 from bpt.engine.late_loss import LateLoss, Loss
 from bpt.nn.net import Net
+from bpt.train.runtime.adaptive_batch import AdaptiveBatch
 from bpt.train.runtime.recovery import RecoveryPoint
 from bpt.train.runtime.starting_point import positions_of, set_positions
 from bpt.train.runtime.updater import Updater
@@ -19,7 +21,7 @@ class TrainingPasses:
     Args:
         updater: updates the net at the end of each iteration.
         recovery: records the state before and after an update.
-        count: number of passes of an iteration (``iter_size``).
+        batch: decides the number of passes of each iteration; ``None``: it is ``iter_size``.
 
     Attributes:
         executor: the usual executor.
@@ -29,7 +31,12 @@ class TrainingPasses:
     """
 
     def __init__(
-        self, executor: Executor, observing: Executor, updater: Updater, recovery: RecoveryPoint, count: int
+        self,
+        executor: Executor,
+        observing: Executor,
+        updater: Updater,
+        recovery: RecoveryPoint,
+        batch: AdaptiveBatch | None = None,
     ) -> None:
         self.executor = executor
         self.observing = observing
@@ -37,7 +44,9 @@ class TrainingPasses:
         self.before: list[Callable[[], object]] = []
         self._updater = updater
         self._recovery = recovery
-        self._count = count
+        self._batch = batch
+        if batch:
+            executor.before = batch.note
         self._positions = positions_of({"train": self._net})
         if self.has_observer:
             updater.on_loss.append(self._divide_diffs)
@@ -46,6 +55,15 @@ class TrainingPasses:
     def has_observer(self) -> bool:
         """Whether blobs and diffs can be observed."""
         return self.observing is not self.executor
+
+    @property
+    def count(self) -> int:
+        """The number of passes of an iteration."""
+        return self.executor.passes
+
+    def _set_count(self, count: int) -> None:
+        self.executor.passes = self.observing.passes = count
+        self._updater.rule.spec = replace(self._updater.rule.spec, iter_size=count)
 
     @property
     def _net(self) -> Net:
@@ -61,6 +79,8 @@ class TrainingPasses:
         self._positions = positions_of({"train": self._net})
         for call in self.before:
             call()
+        if self._batch:
+            self._set_count(self._batch.scale.passes)
         self._updater.begin(iteration, keeps_updates=observed)
         if self.has_observer and not observed:
             self._copy_inputs()
@@ -85,6 +105,8 @@ class TrainingPasses:
     def _update(self, executor: Executor, iteration: int, loss: Loss) -> None:
         if not isinstance(loss, LateLoss):
             self.check()
+        if self._batch and executor is self.executor:
+            self._batch.end(iteration, self.count)
         self._updater.update(iteration, loss, executor.applied(), partial(self._replay_forward, iteration))
         self._recovery.come_to(iteration + 1)
 
@@ -102,10 +124,10 @@ class TrainingPasses:
     def _replay_forward(self, iteration: int) -> None:
         """Run the training net forward as the current iteration did."""
         set_positions({"train": self._net}, self._positions)
-        for number in range(self._count):
+        for number in range(self.count):
             self.observing.evaluate(iteration, number)
 
     def forward_only(self, iteration: int, debug: bool) -> float:
         """Run the last pass of an iteration forward with the current weights; return this rank's loss."""
         self.operator = self.observing.operator
-        return self.observing.evaluate(iteration, self._count - 1, debug=debug)
+        return self.observing.evaluate(iteration, self.count - 1, debug=debug)

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from bpt.base.errors import UserError
 from bpt.engine.late_loss import Loss
+from bpt.parallel.balance.noise_scale import NoiseScale
 from bpt.parallel.exchange import Exchange
 from bpt.train.runtime.built_nets import RunNets
 from bpt.train.runtime.checkpoint import Checkpoint
@@ -66,6 +67,7 @@ class RunState:
         checkpoint: knows the name of the run.
         beside: what snapshots hold of others, such as a parameter server: name → name → tensor.
         resumed: the same, of the state that the run continues from.
+        noise: decides the passes of an iteration; ``None``: it is always ``iter_size``.
     """
 
     seed: int
@@ -78,6 +80,7 @@ class RunState:
     checkpoint: Checkpoint
     beside: Extras = field(default_factory=dict)
     resumed: Extras = field(default_factory=dict)
+    noise: NoiseScale | None = None
 
     def current(self) -> TrainState:
         """Return this rank's part of the state; it shares memory with the nets."""
@@ -105,6 +108,7 @@ class RunState:
             best=self.progress.best,
             tested=self.progress.tested,
             run=self.checkpoint.run,
+            noise=self.noise.state() if self.noise else (),
         )
 
     @property
@@ -123,6 +127,8 @@ class RunState:
         for each in self.tuned:
             if each.name in state.tuned:
                 each.load(state.tuned[each.name])
+        if self.noise:
+            self.noise.load(state.noise)
         progress.best, progress.tested = state.best, state.tested
         self.checkpoint.go_on(state)
         progress.iteration = state.iteration

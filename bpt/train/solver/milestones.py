@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -40,6 +40,41 @@ class Displayed:
 
 
 @dataclass(frozen=True)
+class WorkerTimes:
+    """What a worker of the outer layer did between two displayed iterations.
+
+    Attributes:
+        rank: its rank, or that of its leader.
+        host: its host.
+        computing, waiting: seconds of the passes that it has submitted, and of waiting for the server.
+    """
+
+    rank: int
+    host: str
+    computing: float
+    waiting: float
+
+
+@dataclass(frozen=True)
+class WorkersDisplayed:
+    """A milestone: the server of the outer layer shows an iteration in the log.
+
+    Attributes:
+        loss: the mean of the workers' newest losses.
+        learning_rate: the learning rate of the iteration.
+        iterations, seconds: iterations and seconds since the last displayed one.
+        workers: the workers.
+    """
+
+    iteration: int
+    loss: float
+    learning_rate: float
+    iterations: int
+    seconds: float
+    workers: Sequence[WorkerTimes]
+
+
+@dataclass(frozen=True)
 class Tested:
     """A milestone: a test net has been tested after ``iteration`` iterations.
 
@@ -60,6 +95,6 @@ class Saved:
     path: str
 
 
-Milestone = Bound | Displayed | Tested | Saved
+Milestone = Bound | Displayed | WorkersDisplayed | Tested | Saved
 Listener = Callable[[Milestone], object]
 """A listener is called on every rank at the same point, so it may make collective calls."""

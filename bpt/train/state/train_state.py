@@ -39,6 +39,7 @@ class TrainState:
         best: the best test so far; ``None``: there is none, or the run does not use it.
         tested: number of iterations before the last complete test; -1: there was none.
         run: identifies the start of training; "": any run.
+        noise: what was seen of the noise of gradients, where the batch follows it.
         extras: tensors of other parts with a state, such as an exchange's residuals, by name. They belong to this rank
             alone, so a gathered state has none.
     """
@@ -55,6 +56,7 @@ class TrainState:
     best: Best | None = None
     tested: int = -1
     run: str = ""
+    noise: tuple[float, ...] = ()
     extras: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
 
     def copy(self) -> TrainState:

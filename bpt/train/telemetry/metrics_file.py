@@ -15,9 +15,9 @@ from bpt.base.atomic import check_place
 from bpt.base.errors import UsageError, WriteError
 from bpt.base.version import VERSION
 from bpt.config.plan.run_plan import RunPlan
-from bpt.train.runtime.runtime import Runtime
 from bpt.train.solver.milestones import Displayed, Saved, Tested
 from bpt.train.telemetry.rank_loads import Scored
+from bpt.train.telemetry.run_start import RunStart
 
 
 def check_metrics_file(path: str) -> None:
@@ -42,27 +42,26 @@ class MetricsFile:
         self._path = path
         self._file: IO[str] | None = None
 
-    def begin(self, plan: RunPlan, runtime: Runtime) -> None:
+    def begin(self, plan: RunPlan, start: RunStart) -> None:
         """Write that training begins."""
-        grid = runtime.parallel.grid
         if self._file is None:
             try:
-                self._file = open(self._path, "a" if runtime.iteration else "w", encoding="utf-8")  # noqa: SIM115
+                self._file = open(self._path, "a" if start.iteration else "w", encoding="utf-8")  # noqa: SIM115
             except OSError as error:
                 raise WriteError(self._path, error.strerror) from None
         self._write(
             "start",
-            iteration=runtime.iteration,
+            iteration=start.iteration,
             bpt=VERSION,
             solver=plan.path,
-            net=runtime.net.graph.name,
+            net=start.net,
             max_iter=plan.max_iter,
             snapshot_prefix=plan.snapshot_prefix,
-            ranks=grid.world.size,
-            replicas=grid.replicas,
-            stages=grid.stages,
-            shards=grid.shards,
-            random_seed=runtime.seed,
+            ranks=start.ranks,
+            replicas=start.replicas,
+            stages=start.stages,
+            shards=start.shards,
+            random_seed=start.random_seed,
         )
 
     def displayed(self, shown: Displayed, samples: int, ranks: Sequence[Scored]) -> None:

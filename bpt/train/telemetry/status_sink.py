@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from bpt.config.plan.run_plan import RunPlan
 from bpt.train.rules.test_output_rules import higher_is_better
-from bpt.train.runtime.runtime import Runtime
-from bpt.train.solver.milestones import Bound, Displayed, Milestone, Saved, Tested
+from bpt.train.solver.milestones import Displayed, Saved, Tested
 from bpt.train.state.best import after_test
 from bpt.train.telemetry.rank_loads import Scored
+from bpt.train.telemetry.run_start import RunStart
 from bpt.train.telemetry.training_status import TrainingStatus, slowest_line
 
 
@@ -53,19 +53,18 @@ class StatusSink(logging.Handler):
 
     # What a Sink gets
 
-    def begin(self, plan: RunPlan, runtime: Runtime) -> None:
+    def begin(self, plan: RunPlan, start: RunStart) -> None:
         """Note the net, and the test output to show: the one that the run is judged by, or else the first score."""
-        graphs = [built.operator.net.graph for built in runtime.nets.tests]
-        outputs = [(index, edge) for index, graph in enumerate(graphs) for edge in graph.outputs]
+        outputs = [(index, edge) for index, graph in enumerate(start.tests) for edge in graph.outputs]
         named = [(index, edge) for index, edge in outputs if edge.blob == plan.judged_by]
         scores = [(index, edge) for index, edge in outputs if not edge.loss_weight]
         self._plan = plan
         if chosen := (named or scores or outputs)[:1]:
             index, edge = chosen[0]
             self._judged = index, edge.blob
-            self._higher = higher_is_better(plan, graphs) if named else not edge.loss_weight
+            self._higher = higher_is_better(plan, start.tests) if named else not edge.loss_weight
             self.status.judged = edge.blob
-        self.status.net = runtime.nets.net.graph.name
+        self.status.net = start.net
 
     def displayed(self, shown: Displayed, samples: int, ranks: Sequence[Scored]) -> None:
         """Note a displayed iteration."""
@@ -93,12 +92,3 @@ class StatusSink(logging.Handler):
 
     def close(self) -> None:
         """Leave what is known; the status outlives the run."""
-
-    def __call__(self, milestone: Milestone) -> None:
-        """Note a milestone of a solver that has no Telemetry: that of a server."""
-        if isinstance(milestone, Bound):
-            self.begin(milestone.runtime.plan, milestone.runtime)
-        elif isinstance(milestone, Tested):
-            self.tested(milestone)
-        elif isinstance(milestone, Saved):
-            self.saved(milestone)

@@ -18,6 +18,7 @@ from bpt.system.events.totals import Totals
 from bpt.train.runtime.runtime import Runtime
 from bpt.train.solver.milestones import Bound, Displayed, Milestone, Saved, Tested
 from bpt.train.telemetry.rank_loads import Predicted, RankLoad, Scored, StragglerScores, load_of, straggler_lines
+from bpt.train.telemetry.run_start import RunStart
 
 LOG = logging.getLogger("bpt")
 
@@ -25,7 +26,7 @@ LOG = logging.getLogger("bpt")
 class Sink(Protocol):
     """A receiver of the first rank's metrics, such as MetricsFile."""
 
-    def begin(self, plan: RunPlan, runtime: Runtime) -> None:
+    def begin(self, plan: RunPlan, start: RunStart) -> None:
         """Note that training begins, or continues after a loss of ranks."""
 
     def displayed(self, shown: Displayed, samples: int, ranks: Sequence[Scored]) -> None:
@@ -94,13 +95,13 @@ class Telemetry(AbstractContextManager["Telemetry"]):
         self._is_first = runtime.world.rank == 0
         batch = batch_of(runtime.net.graph)
         self._shares = partial(runtime.parallel.batches.shares, batch)
-        self._samples = self._shares()[0].total * self._plan.optim.iter_size
+        self._samples = self._shares()[0].total * runtime.passes.count
         self._memory = Memory(runtime.nets.train.operator.device)
         self._listen(runtime.events if self._sinks or runtime.world.size > 1 else None)
 
         def begin() -> None:
             for sink in self._sinks:
-                sink.begin(self._plan, runtime)
+                sink.begin(self._plan, RunStart.of(runtime))
 
         outcome_of_first(runtime.world, begin if self._is_first else None)
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from bpt.base.errors import UserError, WriteError
 from bpt.config.plan.run_plan import RunPlan
-from bpt.train.runtime.runtime import Runtime
 from bpt.train.solver.milestones import Displayed, Saved, Tested
 from bpt.train.telemetry.rank_loads import Scored
+from bpt.train.telemetry.run_start import RunStart
 
 
 class TensorBoard:
@@ -28,14 +28,14 @@ class TensorBoard:
         self._folder = folder
         self._writer: Any = None
 
-    def begin(self, plan: RunPlan, runtime: Runtime) -> None:
+    def begin(self, plan: RunPlan, start: RunStart) -> None:
         """Begin to write events; TensorBoard then ignores an earlier run's events after this iteration."""
         if self._writer is None:
             try:
-                self._writer = self._make(self._folder, purge_step=runtime.iteration or None)
+                self._writer = self._make(self._folder, purge_step=start.iteration or None)
             except OSError as error:
                 raise WriteError(self._folder, error.strerror) from None
-            self._writer.add_text("solver", f"```\n{plan.text}\n```", runtime.iteration)
+            self._writer.add_text("solver", f"```\n{plan.text}\n```", start.iteration)
 
     def displayed(self, shown: Displayed, samples: int, ranks: Sequence[Scored]) -> None:
         """Write a displayed iteration."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,32 +17,24 @@ from tests.config.proto.recorded_upgrades import NAMES
 from tests.support.golden_files import UPGRADE
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_net_as_caffe_writes_it(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("rewrite", "name", "notes"),
+    [
+        *((rewrite_net_text, f"{name}.prototxt", None) for name in NAMES),
+        (rewrite_solver_text, "solver_v1.prototxt", 1),
+        (rewrite_net_binary, "v1_weights.caffemodel", 1),
+    ],
+)
+def test_as_caffe_writes_it(
+    rewrite: Callable[[Path, Path], list[Note]], name: str, notes: int | None, tmp_path: Path
+) -> None:
     """Byte by byte; and what was written stays as it is."""
-    new = tmp_path / "new"
-    assert rewrite_net_text(UPGRADE / f"{name}.prototxt", new)
-    expected = (UPGRADE / f"{name}.upgraded.prototxt").read_bytes()
+    new, old = tmp_path / "new", UPGRADE / name
+    told = rewrite(old, new)
+    assert told and notes in (None, len(told))
+    expected = old.with_suffix(f".upgraded{old.suffix}").read_bytes()
     assert new.read_bytes() == expected
-    assert rewrite_net_text(new, new) == []
-    assert new.read_bytes() == expected
-
-
-def test_solver_as_caffe_writes_it(tmp_path: Path) -> None:
-    new = tmp_path / "new"
-    assert len(rewrite_solver_text(UPGRADE / "solver_v1.prototxt", new)) == 1
-    expected = (UPGRADE / "solver_v1.upgraded.prototxt").read_bytes()
-    assert new.read_bytes() == expected
-    assert rewrite_solver_text(new, new) == []
-    assert new.read_bytes() == expected
-
-
-def test_weights_as_caffe_writes_them(tmp_path: Path) -> None:
-    new = tmp_path / "new"
-    assert len(rewrite_net_binary(UPGRADE / "v1_weights.caffemodel", new)) == 1
-    expected = (UPGRADE / "v1_weights.upgraded.caffemodel").read_bytes()
-    assert new.read_bytes() == expected
-    assert rewrite_net_binary(new, new) == []
+    assert rewrite(new, new) == []
     assert new.read_bytes() == expected
 
 

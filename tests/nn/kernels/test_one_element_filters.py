@@ -72,23 +72,20 @@ def test_what_onednn_does_already_or_does_worse() -> None:
     assert faster_dilation(x, filters, ONE, ONE, 1) == ONE
 
 
-def test_without_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
-    assert chosen() == [*ONE]
-
-
-def test_under_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-    assert chosen() == [*ONE]
-
-
-def test_in_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.jit, "is_tracing", lambda: True)
-    assert chosen() == [*ONE]
-
-
-def test_other_processors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(one_element_filters, "mkl_is_slow", lambda: False)
+@pytest.mark.parametrize(
+    ("owner", "name", "value"),
+    [
+        (torch.backends.mkldnn, "enabled", False),
+        (torch.compiler, "is_compiling", lambda: True),
+        (torch.jit, "is_tracing", lambda: True),
+        (one_element_filters, "mkl_is_slow", lambda: False),
+    ],
+    ids=["without oneDNN", "under a compiler", "in a trace", "other processors"],
+)
+def test_where_nothing_is_to_be_gained(
+    owner: object, name: str, value: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, name, value)
     assert chosen() == [*ONE]
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +12,7 @@ from bpt.base.errors import DataError, LayerError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.lmdb_file import LmdbWriter
 from bpt.graph.share import Share
-from tests.support.data_readers import Make, Reader
+from tests.support.data_readers import Make
 from tests.support.golden_cases import graph_of
 from tests.support.layer_ranks import rows_of, shares_of
 from tests.support.lmdbs import write_annotated, write_images
@@ -26,19 +24,6 @@ AUGMENTED = """transform_param { mirror: true mean_value: 104 num_workers: 2
     annotated_data_param { batch_sampler { max_sample: 1 max_trials: 1 }
       batch_sampler { max_sample: 1 max_trials: 20 sampler { min_scale: 0.5 } sample_constraint { min_jaccard_overlap:
       0.2 } } }"""
-
-
-@pytest.fixture
-def make() -> Iterator[Make]:
-    made: list[Reader] = []
-
-    def one(*args: Any) -> Reader:
-        made.append(Reader(*args))
-        return made[-1]
-
-    yield one
-    for each in made:
-        each.net.close()
 
 
 @pytest.fixture
@@ -59,15 +44,15 @@ def text(source: str, more: str = "", batch: int = 5, tops: str = 'top: "data" t
     return f'layer {{ name: "in" type: "AnnotatedData" {tops} {own} {more} }}'
 
 
-def test_rows_of_objects(make: Make, source: str) -> None:
+def test_rows_of_objects(reader: Make, source: str) -> None:
     graph = graph_of(text(source))
     assert [edge.shape for edge in graph.edges] == [(5, 3, 12, 14), (1, 1, 1, 8)]
-    data, label = make(text(source)).next()
+    data, label = reader(text(source)).next()
     assert data.shape == (5, 3, 12, 14)
     assert label.shape == (1, 1, 4, 8)  # images 1 and 4 have one object each, 2 has two, 0 and 3 none
     assert label[0, 0, :, :3].tolist() == [[1, 2, 0], [2, 3, 0], [2, 3, 1], [4, 5, 0]]
     torch.testing.assert_close(label[0, 0, :, 5:7] - label[0, 0, :, 3:5], torch.full((4, 2), 0.4))
-    (only,) = make(text(source, batch=1)).next()[1:]
+    (only,) = reader(text(source, batch=1)).next()[1:]
     assert only.tolist() == [[[[-1] * 8]]]
 
 
@@ -86,9 +71,9 @@ def merged(parts: list[list[torch.Tensor]], rows: list[list[int]]) -> tuple[torc
 
 @pytest.mark.parametrize("counts", [(2, 0, 3), (4, 1)])
 @pytest.mark.parametrize("more", ["", AUGMENTED])
-def test_ranks_together_have_the_batch_of_one(make: Make, source: str, more: str, counts: tuple[int, ...]) -> None:
-    whole = make(text(source, more, data="shuffle: true"))
-    ranks = [make(text(source, more, data="shuffle: true"), share, len(counts)) for share in shares_of(counts)]
+def test_ranks_together_have_the_batch_of_one(reader: Make, source: str, more: str, counts: tuple[int, ...]) -> None:
+    whole = reader(text(source, more, data="shuffle: true"))
+    ranks = [reader(text(source, more, data="shuffle: true"), share, len(counts)) for share in shares_of(counts)]
     for batch in range(5):  # two and a half epochs: shares are turned
         data, label = whole.next(batch)
         parts = [rank.next(batch) for rank in ranks]
@@ -99,8 +84,8 @@ def test_ranks_together_have_the_batch_of_one(make: Make, source: str, more: str
     assert ranks[0].rotation > 0
 
 
-def test_it_goes_on_where_it_stopped(make: Make, source: str) -> None:
-    first, second = make(text(source, AUGMENTED)), make(text(source, AUGMENTED))
+def test_it_goes_on_where_it_stopped(reader: Make, source: str) -> None:
+    first, second = reader(text(source, AUGMENTED)), reader(text(source, AUGMENTED))
     for batch in range(3):
         first.next(batch)
     second.layer.position = 15
@@ -108,14 +93,14 @@ def test_it_goes_on_where_it_stopped(make: Make, source: str) -> None:
         assert torch.equal(ours, theirs)
 
 
-def test_without_boxes_labels(make: Make, tmp_path: Path) -> None:
+def test_without_boxes_labels(reader: Make, tmp_path: Path) -> None:
     with LmdbWriter(tmp_path / "plain") as writer:
         for label in (3, 4):
             datum = pb.Datum(channels=1, height=2, width=2, data=b"abcd", label=label)
             writer.put(pb.AnnotatedDatum(datum=datum))
     net = text(str(tmp_path / "plain"), batch=2)
     assert [edge.shape for edge in graph_of(net).edges] == [(2, 1, 2, 2), (2,)]
-    assert make(net).next()[1].tolist() == [3, 4]
+    assert reader(net).next()[1].tolist() == [3, 4]
 
 
 def test_what_is_refused(source: str, tmp_path: Path) -> None:
@@ -132,7 +117,7 @@ def test_what_is_refused(source: str, tmp_path: Path) -> None:
         graph_of(data + "transform_param { resize_param { height: 3 width: 3 } } }")
 
 
-def test_a_rank_without_samples(make: Make, source: str) -> None:
-    data, label = make(text(source, AUGMENTED), Share(0, 0, 5), 2).next()
+def test_a_rank_without_samples(reader: Make, source: str) -> None:
+    data, label = reader(text(source, AUGMENTED), Share(0, 0, 5), 2).next()
     assert data.shape == (0, 3, 16, 16)
     assert label.tolist() == [[[[-1] * 8]]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,7 @@ from bpt.base.errors import DataError, LayerError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.upgrade import upgrade_net
 from bpt.data.lmdb_file import LmdbWriter
-from bpt.nn.layers import DataLayer
-from bpt.nn.net import Net
-from bpt.nn.pass_context import PassContext
-from tests.support.golden_cases import graph_of
+from tests.support.data_readers import Make
 from tests.support.lmdbs import write_images
 from tests.support.paths import GOLDEN
 
@@ -32,37 +29,9 @@ RECORDED = dict(np.load(FOLDER / "data.npz"))
 RANDOM = "data_train_mirror_crop_random"
 
 
-class Reader:
-    """A net of one data layer."""
-
-    def __init__(self, text: str, phase: int = pb.TRAIN, seed: int = 0) -> None:
-        self.net = Net(graph_of(text, phase), PassContext(seed=seed))
-        self.layer = self.net.layers[0]
-        assert isinstance(self.layer, DataLayer)
-
-    def next(self) -> list[torch.Tensor]:
-        values: dict[int, torch.Tensor] = {}
-        self.net.run(0, 1, values)
-        return [values[edge.index] for edge in self.net.graph.edges]
-
-    def labels(self, batches: int) -> list[float]:
-        return [label for _ in range(batches) for label in self.next()[1].tolist()]
-
-
-@pytest.fixture
-def reader(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Reader]]:
-    """Readers that run in the folder of the recordings and are closed at the end."""
+@pytest.fixture(autouse=True)
+def folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(FOLDER)
-    made: list[Net] = []
-
-    class Closed(Reader):
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            super().__init__(*args, **kwargs)
-            made.append(self.net)
-
-    yield Closed
-    for net in made:
-        net.close()
 
 
 Started = Callable[[], list[str]]
@@ -83,15 +52,15 @@ def data(source: object, more: str = "batch_size: 4", outer: str = "") -> str:
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if not case["random"]], ids=lambda case: case["name"])
-def test_batches_are_caffes(case: dict[str, Any], reader: type[Reader]) -> None:
-    net = reader(case["prototxt"], pb.Phase.Value(case["phase"]))
+def test_batches_are_caffes(case: dict[str, Any], reader: Make) -> None:
+    net = reader(case["prototxt"], phase=pb.Phase.Value(case["phase"]))
     assert {edge.blob: list(edge.shape) for edge in net.net.graph.edges} == case["shapes"]
     for step in range(case["steps"]):
         for name, blob in zip(case["tops"], net.next(), strict=True):
             np.testing.assert_array_equal(blob.numpy(), RECORDED[f"{case['name']}/s{step}/{name}"])
 
 
-def test_random_crops_are_windows_of_the_records(reader: type[Reader]) -> None:
+def test_random_crops_are_windows_of_the_records(reader: Make) -> None:
     case = next(case for case in CASES if case["name"] == RANDOM)
     images, labels = reader(case["prototxt"]).next()
     np.testing.assert_array_equal(labels.numpy(), RECORDED[f"{RANDOM}/s0/label"])
@@ -103,7 +72,7 @@ def test_random_crops_are_windows_of_the_records(reader: type[Reader]) -> None:
     assert not np.array_equal(images.numpy(), unmoved)
 
 
-def test_order_and_augmentation_do_not_depend_on_the_batches(reader: type[Reader]) -> None:
+def test_order_and_augmentation_do_not_depend_on_the_batches(reader: Make) -> None:
     """Position p of the stream is the same sample in the same crop, however it is reached."""
     outer = "transform_param { crop_size: 20 mirror: true }"
 
@@ -112,8 +81,7 @@ def test_order_and_augmentation_do_not_depend_on_the_batches(reader: type[Reader
         batches = []
         for position in positions:
             if net.layer.position != position:
-                layer: Any = net.layer
-                layer.position = position
+                net.layer.position = position
             batches.append(net.next()[0])
             assert net.layer.position == position + batch_size
         return torch.cat(batches)
@@ -123,14 +91,14 @@ def test_order_and_augmentation_do_not_depend_on_the_batches(reader: type[Reader
     assert torch.equal(read(10, [90, 100, 20]), torch.cat([whole[90:110], whole[20:30]]))
 
 
-def test_seed_decides_the_order(reader: type[Reader]) -> None:
+def test_seed_decides_the_order(reader: Make) -> None:
     text = data("digits_test_lmdb", "batch_size: 100 shuffle: true")
     first, same, other = (reader(text, seed=seed).labels(1) for seed in (1, 1, 2))
     assert first == same != other
     assert sorted(first) == sorted(other)
 
 
-def test_rand_skip_starts_later(reader: type[Reader]) -> None:
+def test_rand_skip_starts_later(reader: Make) -> None:
     plain = reader(data("digits_test_lmdb", "batch_size: 100")).labels(1)
     starts = set()
     for seed in range(8):
@@ -140,39 +108,39 @@ def test_rand_skip_starts_later(reader: type[Reader]) -> None:
     assert len(starts) > 1
 
 
-def test_an_lmdb_is_read_although_the_text_says_leveldb(reader: type[Reader], caplog: pytest.LogCaptureFixture) -> None:
+def test_an_lmdb_is_read_although_the_text_says_leveldb(reader: Make, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "bpt"):
         net = reader('layer { name: "d" type: "Data" top: "x" data_param { source: "float_lmdb" batch_size: 1 } }')
     assert caplog.messages == ['layer "d": "float_lmdb" is read as the LMDB that it is; set backend: LMDB']
     assert net.next()[0].shape == (1, 1, 28, 28)
 
 
-def test_transformations_of_the_old_format(reader: type[Reader], caplog: pytest.LogCaptureFixture) -> None:
+def test_transformations_of_the_old_format(reader: Make, caplog: pytest.LogCaptureFixture) -> None:
     """In a net of 2014 they are meant; in today's, Caffe passes over them, and so are the numbers of its nets."""
     old = "batch_size: 3 crop_size: 21 scale: 0.5"
     with caplog.at_level(logging.WARNING, "bpt"):
-        today = reader(data("digits_test_lmdb", old), pb.TEST).next()[0]
+        today = reader(data("digits_test_lmdb", old), phase=pb.TEST).next()[0]
     assert caplog.messages == [
         f'layer "d": data_param.{name} has no effect, as in Caffe; write it in transform_param'
         for name in ("scale", "crop_size")
     ]
-    assert torch.equal(today, reader(data("digits_test_lmdb", "batch_size: 3"), pb.TEST).next()[0])
+    assert torch.equal(today, reader(data("digits_test_lmdb", "batch_size: 3"), phase=pb.TEST).next()[0])
 
     param = f'data_param {{ source: "digits_test_lmdb" backend: LMDB {old} }}'
     net = text_format.Parse(f'layers {{ name: "d" type: DATA top: "x" top: "y" {param} }}', pb.NetParameter())
     upgrade_net(net, {}, "net.prototxt")
-    meant = reader(text_format.MessageToString(net), pb.TEST).next()[0]
+    meant = reader(text_format.MessageToString(net), phase=pb.TEST).next()[0]
     np.testing.assert_array_equal(meant.numpy(), RECORDED["data_centercrop_odd/s0/data"] * np.float32(0.5))
 
 
-def test_images_of_any_size_one_by_one(reader: type[Reader], tmp_path: Path) -> None:
+def test_images_of_any_size_one_by_one(reader: Make, tmp_path: Path) -> None:
     shapes = [(1, 4, 4), (3, 2, 5)]
     source = write_images(tmp_path / "db", [np.zeros(shape, np.uint8) for shape in shapes])
     net = reader(data(source, "batch_size: 1"))
     assert [net.next()[0].shape for _ in range(2)] == [(1, *shape) for shape in shapes]
 
 
-def test_a_bad_record_later_on_names_path_and_key(reader: type[Reader], tmp_path: Path) -> None:
+def test_a_bad_record_later_on_names_path_and_key(reader: Make, tmp_path: Path) -> None:
     shapes = [(1, 4, 4)] * 5 + [(1, 4, 6)]
     source = write_images(tmp_path / "db", [np.zeros(shape, np.uint8) for shape in shapes])
     net = reader(data(source, "batch_size: 2"))
@@ -197,12 +165,12 @@ def test_a_bad_record_later_on_names_path_and_key(reader: type[Reader], tmp_path
         (data("color_lmdb", outer="transform_param { num_workers: 999 }"), "num_workers can be at most 256"),
     ],
 )
-def test_wrong_texts_name_the_layer(text: str, message: str, reader: type[Reader]) -> None:
+def test_wrong_texts_name_the_layer(text: str, message: str, reader: Make) -> None:
     with pytest.raises(LayerError, match=f'layer "d": {message}'):
         reader(text)
 
 
-def test_how_long_a_pass_waits(reader: type[Reader], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_long_a_pass_waits(reader: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([1.0, 3.5, 10.0, 10.25])
     monkeypatch.setattr("bpt.nn.layers.prefetching.time.perf_counter", lambda: next(clock))
     net = reader(data("digits_test_lmdb"))
@@ -213,7 +181,7 @@ def test_how_long_a_pass_waits(reader: type[Reader], monkeypatch: pytest.MonkeyP
     assert net.layer.waited == 0.25
 
 
-def test_workers_decode_and_change_nothing(reader: type[Reader], caplog: pytest.LogCaptureFixture) -> None:
+def test_workers_decode_and_change_nothing(reader: Make, caplog: pytest.LogCaptureFixture) -> None:
     outer = "transform_param { crop_size: 10 mirror: true scale: 0.5 num_workers: %d }"
     with caplog.at_level(logging.WARNING, "bpt"):
         alone, *others = (
@@ -226,7 +194,7 @@ def test_workers_decode_and_change_nothing(reader: type[Reader], caplog: pytest.
 
 
 def test_workers_have_nothing_to_do_for_raw_records(
-    reader: type[Reader], caplog: pytest.LogCaptureFixture, started: Started
+    reader: Make, caplog: pytest.LogCaptureFixture, started: Started
 ) -> None:
     with caplog.at_level(logging.WARNING, "bpt"):
         net = reader(data("digits_test_lmdb", outer="transform_param { num_workers: 4 }"))
@@ -237,7 +205,7 @@ def test_workers_have_nothing_to_do_for_raw_records(
     assert started() == ["bpt prefetch"]
 
 
-def test_threads_end_with_the_net(reader: type[Reader], started: Started) -> None:
+def test_threads_end_with_the_net(reader: Make, started: Started) -> None:
     net = reader(data("encoded_lmdb", "batch_size: 9", "transform_param { num_workers: 3 }"))
     assert started() == []
     net.next()
@@ -248,7 +216,7 @@ def test_threads_end_with_the_net(reader: type[Reader], started: Started) -> Non
 
 
 @pytest.mark.parametrize("workers", [1, 4])
-def test_a_damaged_image_names_path_and_key(reader: type[Reader], tmp_path: Path, workers: int) -> None:
+def test_a_damaged_image_names_path_and_key(reader: Make, tmp_path: Path, workers: int) -> None:
     good = (FOLDER / "images/same0.png").read_bytes()
     with LmdbWriter(tmp_path / "db") as writer:
         for content in (good, good, good, good[:80], b"no image", good):
@@ -262,6 +230,6 @@ def test_a_damaged_image_names_path_and_key(reader: type[Reader], tmp_path: Path
 
 
 @pytest.mark.gpu
-def test_batches_are_pinned_once_the_run_uses_a_gpu(reader: type[Reader]) -> None:
+def test_batches_are_pinned_once_the_run_uses_a_gpu(reader: Make) -> None:
     torch.cuda.init()
     assert all(blob.is_pinned() for blob in reader(data("digits_test_lmdb")).next())

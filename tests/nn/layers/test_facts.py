@@ -197,7 +197,7 @@ def test_a_layer_whose_backward_reads_nothing_again_is_linear_in_its_bottoms(kin
 @drawn
 @given(data=some.data())
 def test_a_silent_layer_calls_no_other_rank(kind: str, data: some.DataObject) -> None:
-    def refuse(tensor: Tensor) -> Tensor:
+    def refuse(tensor: Tensor, layer: str) -> Tensor:
         raise AssertionError("calls the other ranks")
 
     case: Case = data.draw(ALL[kind])

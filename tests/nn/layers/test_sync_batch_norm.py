@@ -110,7 +110,7 @@ def test_who_is_asked(settings: str, by_default: bool, together: bool) -> None:
 
 def test_stored_statistics_need_no_other_rank() -> None:
     def run(context: PassContext) -> None:
-        def total(tensor: torch.Tensor) -> torch.Tensor:
+        def total(tensor: torch.Tensor, layer: str) -> torch.Tensor:
             raise AssertionError("asked")
 
         layer = one_layer(f"{SYNC} phase: TEST", (4, 1), context=replace(context, total=total))

@@ -16,6 +16,7 @@ from tests.support.small_solver import small_solver
         ("balance: DYNAMIC balance_param { by: ITERATION }", None),
         ("balance: DYNAMIC num_shards: 2", None),
         ("balance: DYNAMIC num_stages: 2 balance_param { by: ITERATION }", ("parallel_param", "balance_param", "by")),
+        ("balance: DYNAMIC update: SHARDED balance_param { by: ITERATION }", ("parallel_param", "balance_param", "by")),
         ("balance: DYNAMIC num_shards: 2 balance_param { by: ITERATION }", ("parallel_param", "balance_param", "by")),
         ("num_shards: 2 balance_param { by: ITERATION }", None),
     ],

@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from bpt.config.plan.replica_layout import ReplicaLayout
 from bpt.graph.share import Share
 from bpt.parallel.balance import Static
 from bpt.parallel.balance.batch_shares import fastest
@@ -19,21 +20,21 @@ def linear(seconds: float, cap: int | None = None) -> SpeedFunction:
 
 
 def test_who_has_a_share() -> None:
-    assert Division(3).share_ranks == [[0], [1], [2]]
-    assert Division(2, shards=2).share_ranks == [[0], [1], [2], [3]]
-    assert Division(2, shards=2, masters=True).share_ranks == [[0], [2]]
-    both = Division(2, (0.5, 0.5), (0.0, 0.0), shards=2)
+    assert Division(ReplicaLayout((1, 1, 1))).share_ranks == [[0], [1], [2]]
+    assert Division(ReplicaLayout((1, 1), 2)).share_ranks == [[0], [1], [2], [3]]
+    assert Division(ReplicaLayout((1, 1), 2), masters=True).share_ranks == [[0], [2]]
+    both = Division(ReplicaLayout((2, 2), 2), [(0.5, 0.5)], [(0.0, 0.0)])
     assert both.share_ranks == [[0, 2], [1, 3], [4, 6], [5, 7]]
     assert both.group == 2
     assert [both.share_of(rank) for rank in range(8)] == [0, 1, 0, 1, 2, 3, 2, 3]
-    masters = Division(2, (0.5, 0.5), (0.0, 0.4), shards=2, masters=True)
+    masters = Division(ReplicaLayout((2, 2), 2), [(0.5, 0.5)], [(0.0, 0.4)], masters=True)
     assert [masters.share_of(rank) for rank in range(8)] == [0, 0, 0, 0, 1, 1, 1, 1]
 
 
 def test_pipelines_are_as_fast_as_their_slowest_stage() -> None:
     """Of two pipelines the first has a rank twice as fast behind one that does three quarters of the work."""
     fast, slow = linear(1.0, 100), linear(2.0, 100)
-    division = Division(2, (0.75, 0.25), (0.0, 0.0))
+    division = Division(ReplicaLayout((2, 2)), [(0.75, 0.25)], [(0.0, 0.0)])
     one, other = division.functions([fast, slow, slow, fast])
     assert (one.seconds(10), other.seconds(10)) == (7.5, 15.0)  # max(0.75 · 10, 0.25 · 20), max(0.75 · 20, 0.25 · 10)
     assert one.cap == other.cap == 133  # 100 / 0.75
@@ -41,10 +42,12 @@ def test_pipelines_are_as_fast_as_their_slowest_stage() -> None:
 
 def test_a_master_waits_for_its_slaves() -> None:
     """Split layers are 0.4 of the work: master 0.6 · 1 s, the slower of two slaves 0.2 · 5 s."""
-    (replica,) = Division(1, (1.0,), (0.4,), shards=3, masters=True).functions([linear(1), linear(2), linear(5)])
+    (replica,) = Division(ReplicaLayout((1,), 3), [(1.0,)], [(0.4,)], masters=True).functions(
+        [linear(1), linear(2), linear(5)]
+    )
     assert replica.seconds(10) == pytest.approx(6 + 10)
     # In a pipeline only the stage that has split layers waits: 0.5 · 10; 0.1 · 10 + 0.4 · 20.
-    (function,) = Division(1, (0.5, 0.5), (0.0, 0.4), shards=2, masters=True).functions(
+    (function,) = Division(ReplicaLayout((2,), 2), [(0.5, 0.5)], [(0.0, 0.4)], masters=True).functions(
         [linear(1), linear(9), linear(1), linear(2)]
     )
     assert function.seconds(10) == pytest.approx(9)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bpt.base.errors import FileError, UserError, WriteError
+from bpt.config.plan.replica_layout import ReplicaLayout
 from bpt.graph.share import Share
 from bpt.parallel.balance.divided_net import Division
 from bpt.parallel.balance.profile import (
@@ -145,11 +146,11 @@ def test_remarks_name_ranks_and_hosts() -> None:
         for rank, host, share, most in ((0, "a", 9, 8), (1, "b", 7, 1))
     ]
     four = replace(PROFILE, facts=replace(FACTS, ranks=(A, B, B, A)), speeds=PROFILE.speeds * 2)
-    assert static_from(four, Division(2, (0.5, 0.5), (0.0, 0.0))).names == (
+    assert static_from(four, Division(ReplicaLayout((2, 2)), [(0.5, 0.5)], [(0.0, 0.0)])).names == (
         "ranks 0 and 1 (hosts a and b)",
         "ranks 2 and 3 (hosts b and a)",
     )
-    assert static_from(four, Division(2, (1.0,), (0.2,), 2, masters=True)).names == (
+    assert static_from(four, Division(ReplicaLayout((1, 1), 2), [(1.0,)], [(0.2,)], masters=True)).names == (
         "rank 0 (host a)",
         "rank 2 (host b)",
     )

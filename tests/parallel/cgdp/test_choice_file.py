@@ -35,7 +35,7 @@ def on_ranks(path: Path, setting: Setting, work: Callable[[ChoiceFile], Any]) ->
 
     def run(comm: Communicator) -> Any:
         try:
-            return work(ChoiceFile(str(path), setting, ProcessGrid.make(comm, 1, 1)))
+            return work(ChoiceFile(str(path), setting, ProcessGrid.regular(comm, 1, 1)))
         except BptError as error:
             return error
 
@@ -138,7 +138,7 @@ def test_the_setting_of_a_run() -> None:
     graph = graph_of(NET)
 
     def setting(comm: Communicator) -> Setting:
-        return Setting.of(solver_of(""), graph, 3, ProcessGrid.make(comm, 1, 2), CPU)
+        return Setting.of(solver_of(""), graph, 3, ProcessGrid.regular(comm, 1, 2), CPU)
 
     (seen, other) = run_ranks(2, setting)
     assert seen == other

@@ -6,7 +6,8 @@ import pytest
 
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.system.events.totals import Traffic
-from tests.support.sharded_operators import MASTER_SLAVE, NETS, Job, Result, assert_equal, conv, fc, fed, layer
+from tests.support.cut_nets import layer
+from tests.support.sharded_operators import MASTER_SLAVE, NETS, Job, Result, assert_equal, conv, fc, fed
 
 FLOAT = 4  # bytes
 

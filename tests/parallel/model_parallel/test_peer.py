@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bpt.config.proto import bpt_pb2 as pb
-from tests.support.sharded_operators import NETS, PEER, Job, assert_equal, conv, fc, fed, layer
+from tests.support.cut_nets import layer
+from tests.support.sharded_operators import NETS, PEER, Job, assert_equal, conv, fc, fed
 
 FLOAT = 4  # bytes
 

@@ -18,9 +18,10 @@ from bpt.parallel.pipeline.stage import Stage
 from bpt.parallel.pipeline.stage_links import StageLinks
 from bpt.system.comm.base import Communicator
 from tests.parallel.pipeline.stages import SEED, batches_of, grads_of
+from tests.support.cut_nets import layer
 from tests.support.doubles.thread_ranks import run_ranks
 from tests.support.golden_cases import graph_of
-from tests.support.sharded_operators import fc, layer
+from tests.support.sharded_operators import fc
 
 # The two layers on stage 0 have one weight; another one is not trained.
 TIED = 'param { name: "w" } param { name: "v" }'

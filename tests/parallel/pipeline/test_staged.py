@@ -18,9 +18,10 @@ from bpt.parallel.pipeline.stage import Stage
 from bpt.parallel.pipeline.stage_links import StageLinks
 from bpt.system.comm.base import Communicator
 from tests.parallel.pipeline.stages import SEED, Job, Result, assert_equal, batches_of
+from tests.support.cut_nets import layer
 from tests.support.doubles.thread_ranks import run_ranks
 from tests.support.golden_cases import graph_of
-from tests.support.sharded_operators import conv, fc, layer
+from tests.support.sharded_operators import conv, fc
 
 RULES = {
     name: pb.PipelineParameter.Schedule.Value(name) for name in ("SEQUENTIAL", "GPIPE", "ONE_F_ONE_B", "ZERO_BUBBLE")

@@ -33,7 +33,7 @@ def test_collective_calls_have_one_order() -> None:
     for kind in (Operator, dag_operator):
         calls: list[tuple[str, list[int]]] = []
 
-        def total(tensor: Tensor, calls: list[tuple[str, list[int]]] = calls) -> Tensor:
+        def total(tensor: Tensor, layer: str, calls: list[tuple[str, list[int]]] = calls) -> Tensor:
             calls.append((threading.current_thread().name, list(tensor.shape)))
             return tensor
 

@@ -122,7 +122,7 @@ def test_other_links_do_not_look_for_stages_again(tmp_path: Path, monkeypatch: p
     plan, costs = small(tmp_path, "parallel_param { num_stages: 2 }")
     seeker = module.PlanSearch(plan, costs)
     first = seeker.on(CLUSTERS[0])
-    monkeypatch.setattr(module, "stage", None)
+    monkeypatch.setattr(module, "stage_kinds", None)
     assert seeker.on(CLUSTERS[0].faster(10.0)).best[0].seconds < first.best[0].seconds
 
 

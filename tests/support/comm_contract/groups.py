@@ -70,7 +70,7 @@ def check_cartesian(comm: Communicator) -> None:
 
 
 def check_grid(comm: Communicator) -> None:
-    grid = ProcessGrid.make(comm, shards=2) if comm.size % 2 == 0 else ProcessGrid.make(comm)
+    grid = ProcessGrid.regular(comm, shards=2) if comm.size % 2 == 0 else ProcessGrid.regular(comm)
     shards = 2 if comm.size % 2 == 0 else 1
     assert (grid.replicas, grid.stages, grid.shards) == (comm.size // shards, 1, shards)
     assert (grid.replica, grid.stage, grid.shard) == (comm.rank // shards, 0, comm.rank % shards)
@@ -81,14 +81,14 @@ def check_grid(comm: Communicator) -> None:
 
 
 def check_grid_of_stages(comm: Communicator) -> None:
-    grid = ProcessGrid.make(comm, stages=comm.size)
+    grid = ProcessGrid.regular(comm, stages=comm.size)
     assert (grid.replica, grid.stage, grid.shard) == (0, comm.rank, 0)
     assert [grid.across_replicas.size, grid.across_shards.size, grid.across_samples.size] == [1, 1, 1]
 
 
 def check_grid_refuses_what_does_not_divide(comm: Communicator) -> None:
     with pytest.raises(UsageError, match=rf"{comm.size} / 6 is not whole.*mpirun -n 6"):
-        ProcessGrid.make(comm, stages=2, shards=3)
+        ProcessGrid.regular(comm, stages=2, shards=3)
 
 
 def check_free(comm: Communicator) -> None:
@@ -100,5 +100,5 @@ def check_free(comm: Communicator) -> None:
         twin.Free()
         assert part.allgather(comm.rank) == list(range(comm.rank % 2, comm.size, 2))
         part.Free()
-    ProcessGrid.make(comm, stages=comm.size).Free()
+    ProcessGrid.regular(comm, stages=comm.size).Free()
     assert comm.allgather(comm.rank) == list(range(comm.size))

@@ -16,7 +16,7 @@ def test_ranks_are_replica_stage_shard_the_last_fastest() -> None:
     """rank = (replica · stages + stage) · shards + shard, with 2 stages of 3 shards."""
 
     def place(comm: Communicator) -> tuple[Any, ...]:
-        grid = ProcessGrid.make(comm, stages=2, shards=3)
+        grid = ProcessGrid.regular(comm, stages=2, shards=3)
         groups = (grid.across_replicas, grid.across_shards, grid.across_samples)
         return grid.replica, grid.stage, grid.shard, str(grid), *(group.allgather(comm.rank) for group in groups)
 
@@ -53,5 +53,5 @@ def test_ranks_that_do_not_divide_are_refused_with_the_arithmetic(
     ranks: int, stages: int, shards: int, message: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
-        run_ranks(ranks, lambda comm: ProcessGrid.make(comm, stages, shards))
+        run_ranks(ranks, lambda comm: ProcessGrid.regular(comm, stages, shards))
     assert str(caught.value) == message

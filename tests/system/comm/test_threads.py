@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -71,15 +72,42 @@ def test_calls_after_a_failure_fail_too() -> None:
     ]
 
 
-def test_ranks_that_wait_for_each_other_become_an_error_that_says_where() -> None:
-    def work(comm: Communicator) -> None:
-        if comm.rank == 0:
-            comm.Barrier()
-        else:
-            comm.Recv(np.zeros(1), 0)
+def exchange(comm: Communicator) -> None:
+    """As MPI's may, a send waits for its receiver: programs must not rely on a buffer in between."""
+    comm.Send(np.zeros(1), 1 - comm.rank)
+    comm.Recv(np.zeros(1), 1 - comm.rank)
 
-    with pytest.raises(TimeoutError, match="rank 0 waits in Barrier, rank 1 waits in Recv from 0"):
-        run_ranks(2, work, timeout=3.0)
+
+@pytest.mark.parametrize(
+    ("first", "second", "error", "message"),
+    [
+        (
+            lambda comm: comm.Barrier(),
+            lambda comm: comm.Recv(np.zeros(1), 0),
+            TimeoutError,
+            "rank 0 waits in Barrier, rank 1 waits in Recv from 0",
+        ),
+        (exchange, exchange, TimeoutError, "rank 0 waits in Send to 1, rank 1 waits in Send to 0"),
+        (
+            lambda comm: comm.Bcast(np.zeros(2)),
+            lambda comm: comm.Barrier(),
+            AssertionError,
+            r"the ranks do not agree.*Bcast.*Barrier",
+        ),
+        (
+            lambda comm: comm.Recv(np.zeros(3), 1),
+            lambda comm: comm.Send(np.zeros(2), 0),
+            AssertionError,
+            "16 bytes sent, 24 expected",
+        ),
+    ],
+    ids=["waits for each other", "sends that meet", "different collectives at once", "a message of another size"],
+)
+def test_ranks_that_do_not_go_together(
+    first: Callable[[Communicator], None], second: Callable[[Communicator], None], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        run_ranks(2, lambda comm: (second if comm.rank else first)(comm), timeout=3.0)
 
 
 def test_a_rank_that_never_comes_back_becomes_an_error_that_names_it() -> None:
@@ -100,17 +128,6 @@ def test_abort_ends_all_with_its_status() -> None:
     assert exit.value.code == 3
 
 
-def test_different_collectives_at_once_are_a_mistake() -> None:
-    def work(comm: Communicator) -> None:
-        if comm.rank:
-            comm.Barrier()
-        else:
-            comm.Bcast(np.zeros(2))
-
-    with pytest.raises(AssertionError, match=r"the ranks do not agree.*Bcast.*Barrier"):
-        run_ranks(2, work)
-
-
 @pytest.mark.parametrize(
     "call",
     [
@@ -127,29 +144,6 @@ def test_different_collectives_at_once_are_a_mistake() -> None:
 def test_arguments_that_do_not_fit_are_a_mistake(call: object) -> None:
     with pytest.raises(AssertionError):
         run_ranks(2, call)  # type: ignore[arg-type]
-
-
-def test_a_message_must_have_the_size_that_is_expected() -> None:
-    def work(comm: Communicator) -> None:
-        if comm.rank:
-            comm.Send(np.zeros(2), 0)
-        else:
-            comm.Recv(np.zeros(3), 1)
-
-    with pytest.raises(AssertionError, match="16 bytes sent, 24 expected"):
-        run_ranks(2, work)
-
-
-def test_a_send_waits_for_its_receiver() -> None:
-    """As MPI's may: programs must not rely on a buffer in between."""
-
-    def work(comm: Communicator) -> None:
-        other = 1 - comm.rank
-        comm.Send(np.zeros(1), other)
-        comm.Recv(np.zeros(1), other)
-
-    with pytest.raises(TimeoutError, match="rank 0 waits in Send to 1, rank 1 waits in Send to 0"):
-        run_ranks(2, work, timeout=3.0)
 
 
 def test_ranks_say_that_they_are_on_the_hosts_of_the_test_and_share_memory_there_only() -> None:

@@ -164,7 +164,7 @@ def on_ranks(
     comm: Communicator, stages_of: int, shards: int, parts: Sequence[Part], text: str = NET
 ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32], int]:
     """The part of this rank, what it has packed then, what all have together, and bytes sent."""
-    grid = ProcessGrid.make(comm, stages_of, shards)
+    grid = ProcessGrid.regular(comm, stages_of, shards)
     net = Net(graph_of(text), part=parts[comm.rank % len(parts)])
     flat = FlatWeights(net)
     weights = DividedWeights(net, flat, grid, parts)

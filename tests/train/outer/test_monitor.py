@@ -15,6 +15,7 @@ from bpt.parallel.outer.outer_instructions import AverageSubmitted, Order, Settl
 from bpt.parallel.outer.update_factors import AgwuUpdate
 from bpt.train.outer.monitor import Monitor
 from bpt.train.outer.report import AllocationRow, NodeRow, RunRecord, UpdateRow
+from bpt.train.solver.milestones import Listener, Milestone, WorkersDisplayed, WorkerTimes
 
 NAMES, HOSTS = ("worker 0 (rank 1, host a)", "worker 1 (rank 2, host b)"), ("a", "b")
 
@@ -35,10 +36,12 @@ class Timed(Monitor):
         return self.clock.seconds
 
 
-def monitor(silent: bool = False, **solver: object) -> tuple[Monitor, Clock, RunRecord]:
+def monitor(
+    silent: bool = False, notify: Listener = lambda milestone: None, **solver: object
+) -> tuple[Monitor, Clock, RunRecord]:
     record = RunRecord()
     plan = RunPlan(optim=OptimSpec(base_lr=0.5, lr_policy="fixed"), **solver)  # type: ignore[arg-type]
-    made = Timed(plan, NAMES, HOSTS, record, 0, silent)
+    made = Timed(plan, NAMES, HOSTS, record, 0, silent, (1, 2), notify)
     clock = made.clock = Clock()
     return made, clock, record
 
@@ -67,6 +70,23 @@ def test_an_update(lines: pytest.LogCaptureFixture) -> None:
     assert lines.messages == [
         "Version 8: worker 1 (rank 2, host b), from version 4 (staleness 3), gamma 0.5 * accuracy 0.8 = factor 0.4; "
         "pass 3: 20 samples in 1.5 s, waited 0.25 s, loss = 2"
+    ]
+
+
+def test_a_displayed_iteration_has_what_the_workers_did_since_the_last_one() -> None:
+    seen: list[Milestone] = []
+    made, _, _ = monitor(notify=seen.append, display=5)
+    for iteration, workers in ((4, [0]), (6, [0, 1]), (11, [1])):
+        for worker in workers:
+            made.submitted(report(worker, loss=worker + 1.0))
+        made.display(iteration)
+    shown = [each for each in seen if isinstance(each, WorkersDisplayed)]
+    assert [(each.iteration, each.iterations, each.loss, each.learning_rate) for each in shown] == [
+        (6, 6, 1.5, 0.5), (11, 5, 1.5, 0.5),
+    ]  # fmt: skip
+    assert [each.workers for each in shown] == [
+        [WorkerTimes(1, "a", 3.0, 0.5), WorkerTimes(2, "b", 1.5, 0.25)],
+        [WorkerTimes(1, "a", 0.0, 0.0), WorkerTimes(2, "b", 1.5, 0.25)],
     ]
 
 

@@ -25,7 +25,7 @@ TEXT = SOLVER + 'parallel_param { balance: STATIC\n  balance_param { profile: "s
 
 def balances(solver: RunPlan, ranks: int = 2) -> list[Static]:
     def rank(comm: Communicator) -> Static:
-        return static_balance(solver, build_graph_of(solver.train), ProcessGrid.make(comm), CPU)
+        return static_balance(solver, build_graph_of(solver.train), ProcessGrid.regular(comm), CPU)
 
     return run_ranks(ranks, rank)
 
@@ -75,13 +75,13 @@ def test_one_profile_serves_every_division_of_its_net(
     write(solver, replace(now, ranks=(*now.ranks[:3], then)))
 
     def rank(comm: Communicator) -> tuple[Static, Division]:
-        grid, graph = ProcessGrid.make(comm, 1, solver.parallel_param.num_shards), build_graph_of(solver.train)
+        grid, graph = ProcessGrid.regular(comm, 1, solver.parallel_param.num_shards), build_graph_of(solver.train)
         return static_balance(solver, graph, grid, CPU), division_of(solver, graph, grid, None)
 
     balance, division = run_ranks(4, rank)[0]
     assert len(balance.functions) == sharers
     assert sum(share.count for share in balance.shares(8, sharers)) == 8
-    assert (sum(division.split) > 0) == bool(fields)
+    assert (division.split_part > 0) == bool(fields)
     threads = f"with {then.threads}, now {now.ranks[3].threads}"
     assert f"other threads: rank 3 (host {then.host}) {threads}. Times are taken" in caplog.text
     if not fields:

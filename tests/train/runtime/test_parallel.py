@@ -152,11 +152,11 @@ def test_totals_are_over_those_who_share_the_batch(text: str, expected: list[int
     """Ranks bring 1, 2, 3 and 4. Masters sum up with masters; a slave's call, which no layer makes, with slaves."""
 
     def total(parallel: Parallel) -> list[float]:
-        context = parallel.batches.context(0)
+        context = parallel.batches.context(0, graph=graph_of(NET))
         mine = torch.tensor([[1.0, 0.0], [5.0, 0.0]]) * (parallel.grid.world.rank + 1)
         strided = mine.t()[0]  # two elements that do not lie side by side
         assert not strided.is_contiguous()
-        return context.total(strided).tolist()
+        return context.total(strided, "bn").tolist()
 
     assert on_ranks(4, total, text) == [[n, 5 * n] for n in expected]
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import pytest
 import torch
 
 from bpt.config.plan.resolve import read_plan
+from bpt.graph.part import slice_bounds
 from bpt.nn.net_graph import build_graph_of
 from bpt.system.comm.base import Communicator
 from bpt.system.events.totals import Totals
 from bpt.train.runtime.recovery import PartRecord, StateCopies, recovered
-from bpt.train.state.train_state import TrainState, blob_of
+from bpt.train.state.train_state import Blob, TrainState, blob_of
 from tests.support.doubles.thread_ranks import run_ranks
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -48,6 +50,33 @@ def test_the_one_that_came_furthest_has_the_state(
             assert (value == 1.0 + furthest[comm.rank]).all() and value.shape == state.moments[blob][0].shape
             assert (state.moments[blob][0] == -1.0 - furthest[comm.rank]).all()
         assert any(key.method == "Bcast" for key in totals.take()) == sent
+
+    run_ranks(3, run)
+
+
+@pytest.mark.parametrize("lost", [None, 1])
+def test_slices_are_joined_and_all_are_needed(lost: int | None) -> None:
+    """Three ranks have a third of each blob, and of its moments; without that of one of them there is no state."""
+    graph = build_graph_of(read_plan("solver.prototxt").train)
+
+    def part(rank: int) -> PartRecord:
+        whole = record(4, 1.0 + rank).state
+        elements = {blob: slice_bounds(value.numel(), 3)[rank] for blob, value in whole.weights.items()}
+
+        def own(value: torch.Tensor, blob: Blob) -> torch.Tensor:
+            return value.reshape(-1)[slice(*elements[blob])]
+
+        weights = {blob: own(value, blob) for blob, value in whole.weights.items()}
+        moments = {blob: tuple(own(value, blob) for value in values) for blob, values in whole.moments.items()}
+        return PartRecord(replace(whole, weights=weights, moments=moments), elements=elements)
+
+    def run(comm: Communicator) -> None:
+        state = recovered(comm, graph, [] if comm.rank == lost else [part(comm.rank)])
+        assert (state is None) == (lost is not None)
+        for blob, value in state.weights.items() if state else ():
+            for rank, (start, stop) in enumerate(slice_bounds(value.numel(), 3)):
+                assert (value.reshape(-1)[start:stop] == 1.0 + rank).all()
+                assert (state.moments[blob][0].reshape(-1)[start:stop] == -1.0 - rank).all()  # type: ignore[union-attr]
 
     run_ranks(3, run)
 

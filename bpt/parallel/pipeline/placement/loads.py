@@ -53,6 +53,7 @@ class Loads:
     Attributes:
         n, m: numbers of partitions and devices.
         work, parameters, activations: (n,) of the partitions, without layers that run on stage 0 for all.
+        again: (n,) the work of a second forward pass; 0 if there is none.
         speeds, memory: (m,) of the devices.
         capacity: (m,) the work that each device may get at most; infinite: any.
         copied: (n,) bytes of a copy of trained parameters' values, of which DELAYED keeps some; 0 under other rules.
@@ -71,6 +72,7 @@ class Loads:
         sources = set(problem.sources)
         part = np.searchsorted(np.asarray(starts), np.arange(len(problem.costs)), side="right") - 1
         self.work = np.zeros(self.n)
+        self.again = np.zeros(self.n)
         self.parameters = np.zeros(self.n)
         self.activations = np.zeros(self.n)
         self.copied = np.zeros(self.n)
@@ -78,7 +80,8 @@ class Loads:
         self.source_memory = 0.0
         delayed = problem.rule == pb.PipelineParameter.DELAYED
         for layer, cost in enumerate(problem.costs):
-            self.work[part[layer]] += problem.work_of(cost)
+            self.work[part[layer]] += cost.work
+            self.again[part[layer]] += cost.forward * problem.recomputes
             if layer in sources:
                 self.source_memory += cost.parameters + cost.activations
             else:
@@ -103,8 +106,17 @@ class Loads:
     @by_blocks
     def working(self, genes: Ints) -> Floats:
         """Return (K, m): the seconds in which a device computes."""
-        found: Floats = self.sums(self.work, genes) / self.speeds
+        columns = _columns(genes)
+        work = self.work[:, None]
+        if self.problem.recomputes:
+            work = work + self.again[:, None] * ((_blocks_from(columns) > 1) | self.all_again)
+        found: Floats = self._totals(_slots(columns), work) / self.speeds
         return found
+
+    @property
+    def all_again(self) -> bool:
+        """Whether the last run of layers runs forward again, too, if any does."""
+        return self.problem.rule == _Param.GPIPE
 
     def sums(self, values: Floats, genes: Ints) -> Floats:
         """Return (K, m): the sum of ``values`` (n,) over the partitions of each device."""
@@ -148,8 +160,7 @@ class Loads:
         rule = self.problem.rule
         if rule not in _BY_BLOCKS:
             return np.full((self.n, 1), self.least_alive)
-        behind = np.ones(columns.shape, dtype=np.int32)
-        behind[:-1] += (columns[:0:-1] != columns[-2::-1]).cumsum(0, dtype=np.int32)[::-1]
+        behind = _blocks_from(columns)
         if rule == pb.PipelineParameter.DELAYED:
             return behind.astype(np.float64)
         if rule == pb.PipelineParameter.ZERO_BUBBLE:
@@ -256,6 +267,13 @@ class Loads:
 def _columns(genes: Ints) -> Columns:
     """Return the columns of chromosomes (K, n)."""
     return np.ascontiguousarray(genes.T, dtype=np.int16)
+
+
+def _blocks_from(columns: Columns) -> Ints:
+    """Return (n, K): the number of blocks from that of each partition to the last one."""
+    found = np.ones(columns.shape, dtype=np.int64)
+    found[:-1] += (columns[:0:-1] != columns[-2::-1]).cumsum(0, dtype=np.int64)[::-1]
+    return found
 
 
 def _slots(devices: Columns) -> Ints:

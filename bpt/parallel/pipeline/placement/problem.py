@@ -206,7 +206,8 @@ class Problem:
         adds: whether gradients add up over micro-batches or passes: the one that is added needs room of its own.
         replicas: the number of pipelines that share the net's batch; costs and crossings are those of one.
         gathers: layers that run once for all micro-batches.
-        recomputes: devices keep what they receive, and run forward again before they run backward.
+        recomputes: devices keep what they receive, and run forward again before they run backward, except the last run
+            of layers where its backward pass follows at once.
     """
 
     costs: tuple[Cost, ...]
@@ -250,10 +251,6 @@ class Problem:
             case pb.PipelineParameter.ZERO_BUBBLE:
                 return 1.0 / (3 * self.micro_batches)
         return 1.0 / self.micro_batches
-
-    def work_of(self, cost: Cost) -> float:
-        """Return the work of a layer on its device, in one or two passes forward."""
-        return cost.work + cost.forward * self.recomputes
 
     @property
     def work(self) -> float:

@@ -91,7 +91,7 @@ class SpanCosts:
                 first = reader
         received, taken = seconds.table(), size.table()
         starts, ends = np.arange(n + 1)[:, None], np.arange(n + 1)[None, :]
-        work, parameters, copied = (_over(x) for x in (loads.work, loads.parameters, loads.copied))
+        work, again, parameters, copied = map(_over, (loads.work, loads.again, loads.parameters, loads.copied))
         activations, added = _over(loads.activations), _most(loads.added)
         self.slowest: list[Floats] = []
         self.through: list[Floats] = []
@@ -108,7 +108,8 @@ class SpanCosts:
                 lack = lack + excess(work, loads.capacity[device]) * (loads.memory_bound / loads.work.sum())
             self.excess.append(np.where(here, lack, np.inf))
             fits = here & (lack == 0)
-            working = work / loads.speeds[device]
+            twice = device < m - 1 or loads.all_again
+            working = (work + again * twice) / loads.speeds[device]
             self.slowest.append(np.where(fits, np.maximum(working, received), np.inf))
             self.through.append(np.where(fits, working + received, np.inf))
             self.fills.append(np.where(fits, held / loads.room[device], np.inf))

@@ -38,8 +38,10 @@ def stages_of(placement: Placement, layers: int) -> list[int]:
 def working(problem: Problem, stages: Sequence[int]) -> list[float]:
     """Seconds in which each device computes, from the stage of each layer."""
     total = [0.0] * len(problem.devices)
-    for cost, stage in zip(problem.costs, running(problem, stages), strict=True):
-        total[stage] += (cost.forward * (1 + problem.recomputes) + cost.backward) / problem.devices[stage].speed
+    last = max(index for index in range(len(stages)) if not index or stages[index] != stages[index - 1])
+    for index, (cost, stage) in enumerate(zip(problem.costs, running(problem, stages), strict=True)):
+        again = problem.recomputes and (index < last or problem.rule == Param.GPIPE)
+        total[stage] += (cost.forward * (1 + again) + cost.backward) / problem.devices[stage].speed
     return total
 
 
