@@ -10,7 +10,8 @@ Read the files in this order:
 3. ``divided_net.py``: speeds of ranks that run a part of a net. ``iteration_time.py``: the time of an iteration with
    its exchange, which ``by: ITERATION`` makes short.
 4. ``rank_facts.py`` and ``profile.py``: the file of measured speeds.
-5. ``dynamic.py`` and ``dynamic_balancer.py``: shares that follow the speeds during a run.
+5. ``dynamic.py`` and ``dynamic_balancer.py``: shares that follow the speeds during a run. ``noise_scale.py``: a batch
+   that follows the noise of the gradients.
 6. ``shared_batch.py`` and ``load_balance.py``: the balance of a run, and its report.
 """
 

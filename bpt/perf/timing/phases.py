@@ -171,6 +171,8 @@ def traffic_table(
     if packed:
         yield "Indented: parameters that travel in one message, with their part of its bytes and so of its time."
     yield "F, B: activations of model-parallel layers, sums over the batch. X: gradients. C, A: weights. W: the loss."
+    if any(isinstance(key.step, InstructionStep) and key.step.kind is do.ExchangePiece for key in sums):
+        yield "Y, y: pieces of activations and of diffs, while F and B run. Piece: what F and B wait for them."
     if crossing:
         yield "S, R: blobs that go to another stage, sent and received; s, r: their diffs, on the way back."
 
