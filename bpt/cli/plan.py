@@ -117,9 +117,10 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
 
     run, stages, remarks = choose_devices(plan_of(arguments), arguments.devices)
     if not stages and not arguments.measure:
+        forecasts = "; --dry-run --cluster FILE forecasts the replicas that it lists" * bool(run.parallel_param.replica)
         raise UsageError(
             "bpt plan needs to know the devices: --devices FILE or --devices N, or num_stages in the solver's "
-            "parallel_param"
+            f"parallel_param{forecasts}"
         )
     if arguments.measure:
         if stages:

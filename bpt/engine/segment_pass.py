@@ -100,7 +100,8 @@ class PlainPass:
         segment_state = state.segments.pop(self.segment.index)
         starts = {edge: self._starting_diff(state, edge, top) for edge, top in segment_state.tops.items()}
         diffs = self._compute.backward(self.segment, segment_state, starts, state.weights, update)
-        state.diffs.update(diffs)
+        for edge, diff in diffs.items():  # one by one: pycaffe's memory of blobs joins versions of a blob
+            state.diffs[edge] = diff
         state.keep_due(self.segment.index, segment_state)
 
     def forward_backward(self, state: MicroBatchState, update: Update | None) -> None:

@@ -156,7 +156,7 @@ def _divided(name: str, shares: Sequence[Share], parallel: Parallel, whole_batch
 def _statistics(graph: LayerGraph, parallel: Parallel) -> Iterator[Finding]:
     """Yield a note if a BatchNorm layer sees less of a batch than on one process."""
     micro_batches = parallel.staging.micro_batches if parallel.staging else 1
-    if parallel.batches.samples.size == micro_batches == 1:
+    if parallel.batches.number == micro_batches == 1:
         return
     layers = ((node, LAYERS[node.type]) for node in graph.nodes)
     by_itself = [
@@ -210,7 +210,7 @@ def _exchange(
 ) -> Iterator[Finding]:
     """Yield the messages of an iteration; a collective call."""
     nbytes = max(ranks.world.allgather(_num_parameters(graph, part))) * plan.precision.wire.itemsize
-    if (parallel.batches.samples.size > 1 or parallel.grid.shards > 1) and nbytes:
+    if (parallel.batches.number > 1 or parallel.grid.shards > 1) and nbytes:
         took = f"about {measured.allreduce * nbytes * 1e3:.2g} ms by the Allreduce above"
         local = plan.parallel_param.local_param
         if plan.parallel_param.exchange == pb.ParallelParameter.LOCAL:

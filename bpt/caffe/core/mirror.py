@@ -27,6 +27,9 @@ class Mirror:
     Args:
         fetch: returns the current tensor.
         copies: whether the array is always a copy.
+
+    Attributes:
+        in_use: whether there is an array, or a dropped one whose changes are not written back yet.
     """
 
     def __init__(self, fetch: Callable[[], Tensor], copies: bool = False) -> None:
@@ -35,6 +38,7 @@ class Mirror:
         self._host: Tensor | None = None  # the array's memory; None if there is no array with unsaved changes
         self._seen: Tensor | None = None  # if _host is a copy: its values when it was last equal to the tensor
         self._array: Callable[[], Array | None] = lambda: None  # a weak reference
+        self.in_use = False  # an attribute, since each pass asks for it at each mirror
 
     def array(self) -> Array:
         """Return the array; it is the same object as long as the caller keeps it and the shape does not change."""
@@ -42,6 +46,7 @@ class Mirror:
         if self._host is None or self._host.shape != tensor.shape:
             self.forget()
             self._host = tensor.cpu().contiguous()
+            self.in_use = True
             if self._copies and _one_memory(self._host, tensor):
                 self._host = tensor.clone()
             self._seen = None if _one_memory(self._host, tensor) else self._host.clone()
@@ -50,11 +55,6 @@ class Mirror:
             array = self._host.numpy()
             self._array = weakref.ref(array)  # views of the array keep it alive, too
         return array
-
-    @property
-    def in_use(self) -> bool:
-        """Whether there is an array, or a dropped one whose changes are not written back yet."""
-        return self._host is not None
 
     @property
     def is_referenced(self) -> bool:
@@ -86,6 +86,7 @@ class Mirror:
         """
         self._host = self._seen = None
         self._array = lambda: None
+        self.in_use = False
 
 
 def _one_memory(a: Tensor, b: Tensor) -> bool:

@@ -210,9 +210,9 @@ class Net(NetStructure, Single):
 
         It does not while the caller holds an array of parameters, and so may write to them unnoticed.
         """
-        if any(mirror.is_referenced for mirror in self._parameters):
+        if any(mirror.is_referenced for mirror in self._parameters if mirror.in_use):
             self._operator.separate_layers()
-        blobs = {*wanted, *(name for name, mirror in self._data if mirror.is_referenced)}
+        blobs = {*wanted, *(name for name, mirror in self._data if mirror.in_use and mirror.is_referenced)}
         return self._operator.forward_whole([self._graph.blobs[name].index for name in blobs])
 
     def backward(

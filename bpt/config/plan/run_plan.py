@@ -285,8 +285,8 @@ class ParallelSpec:
 
     @property
     def replica_ranks(self) -> int:
-        """The number of ranks that hold one net together."""
-        return self.num_stages * self.num_shards
+        """The number of ranks that hold one net together, at most."""
+        return self.depth * self.num_shards
 
     @property
     def is_delayed(self) -> bool:

@@ -129,6 +129,10 @@ class PreparedConvolution:
                 top = self._total.overwrite(0, top, bottoms[1])
         return top if self._relu is None else self._relu.overwrite(0, top)
 
+    @property
+    def is_prepared(self) -> bool:
+        return self._weights is not None
+
     def release(self) -> None:
         """Free what was prepared; the next pass prepares it again."""
         self._weights = self._packed = None
@@ -142,13 +146,15 @@ class PreparedConvolution:
         assert self._weights is not None
         weight, bias = _detached(self._weights)
         axes, window, group = weight.dim() - 2, self._head.window, self._head.group
-        steps = [tuple(each) * (axes // len(each)) for each in (window.stride, window.pad, window.dilation)]
+        stride, pad, dilation = (
+            tuple(each) * (axes // len(each)) for each in (window.stride, window.pad, window.dilation)
+        )
         adds, relu = self._total is not None, self._relu is not None
 
         def call(*bottoms: Tensor) -> Tensor:
             (bottom, *_), images = bottoms, axes == 2 and not is_channels_last(bottoms[0])
             bottom = channels_last(bottom) if images else bottom
-            top = torch.convolution(bottom, weight, bias, *steps, False, (0,) * axes, group)
+            top = torch.convolution(bottom, weight, bias, stride, pad, dilation, False, (0,) * axes, group)
             top = top + bottoms[1] if adds else top
             return torch.relu(top) if relu else top
 
@@ -177,6 +183,10 @@ class PreparedProduct:
         fits = self._packed is not None and self._packed.rows == len(flat)
         top = self._packed(flat) if self._packed is not None and fits else self._head.forward_by(self._weights, flat)
         return top if self._relu is None else self._relu.overwrite(0, top)
+
+    @property
+    def is_prepared(self) -> bool:
+        return self._weights is not None
 
     def release(self) -> None:
         """Free what was prepared; the next pass prepares it again."""

@@ -65,13 +65,15 @@ def record(
     """Return a function of the ``samples`` that does what the steps did; ``None`` if torch cannot make it.
 
     Args:
-        steps: steps that can be recorded; they have run before.
+        steps: steps that can be recorded.
         layers: the layers of the whole graph.
         samples: the tensors that the steps read, by edge; CPU, float32.
         expected: the tensors that the steps made of them, by edge.
     """
     steps = [step for step in steps if step.nodes[0].type != "Input"]
-    looks_at = _unbounded(steps, layers, samples)
+    operations = [step.operation for step in steps if isinstance(step.operation, PreparedConvolution | PreparedProduct)]
+    prepared = all(operation.is_prepared for operation in operations)  # not if the layers could not run as one
+    looks_at = _unbounded(steps, layers, samples) if prepared else None
     if looks_at is None:
         return None
     calls = [(step, _call_of(step, layers)) for step in steps]
@@ -156,7 +158,7 @@ def _pool_by(layer: Pooling) -> Callable[..., Tops]:
 @contextmanager
 def _compiling() -> Iterator[None]:
     """Open a scope in which torch gives programs to oneDNN's graph compiler, and does not warn about constants."""
-    before = torch.jit.onednn_fusion_enabled()
+    before = torch.jit.onednn_fusion_enabled()  # type: ignore[no-untyped-call]
     torch.jit.enable_onednn_fusion(True)
     try:
         with warnings.catch_warnings():

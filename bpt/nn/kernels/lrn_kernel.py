@@ -30,17 +30,19 @@ def lrn_across(x: Tensor, size: int, alpha: float, beta: float, k: float) -> Ten
 
 
 def _lrn_in_program(x: Tensor, size: int, alpha: float, beta: float, k: float) -> Tensor:
+    """Return the result of ``lrn_across``, as the operator ``bpt::lrn_across`` of TorchScript's programs."""
     recorder = torch._C._get_tracing_state()
-    torch._C._set_tracing_state(None)  # the program has this operator, and not what it is made of
+    torch._C._set_tracing_state(None)  # type: ignore[attr-defined]  # a program has this operator, not its parts
     try:
         return lrn_across(x, size, alpha, beta, k)
     finally:
-        torch._C._set_tracing_state(recorder)
+        torch._C._set_tracing_state(recorder)  # type: ignore[attr-defined]
 
 
-OPERATORS = torch.library.Library("bpt", "DEF")
-OPERATORS.define("lrn_across(Tensor x, int size, float alpha, float beta, float k) -> Tensor")
-OPERATORS.impl("lrn_across", _lrn_in_program, "CPU")
+OPERATORS = torch.library.Library("bpt", "FRAGMENT")  # type: ignore[no-untyped-call]
+_SCHEMA = "lrn_across(Tensor x, int size, float alpha, float beta, float k) -> Tensor"
+OPERATORS.define(_SCHEMA)  # type: ignore[no-untyped-call]
+OPERATORS.impl("lrn_across", _lrn_in_program, "CPU")  # type: ignore[no-untyped-call]
 
 
 class _LRNAcross(torch.autograd.Function):

@@ -53,13 +53,9 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
             "iterations are under way",
             "use another schedule, or balance: STATIC",
         )
-    if is_by_iteration(plan) and parallel.replica_ranks > 1:
-        field = "num_stages" if parallel.num_stages > 1 else "num_shards"
-        yield Violation(
-            (PARALLEL, PARAM, "by"),
-            f"by: ITERATION follows the gradients of whole nets, and {field} is {getattr(parallel, field)}",
-            f"set by: COMPUTE, or {field}: 1",
-        )
+    if is_by_iteration(plan) and (divided := _division(plan)):
+        why = f"by: ITERATION follows the gradients of whole nets, and {divided} divides the net"
+        yield Violation((PARALLEL, PARAM, "by"), why, "set by: COMPUTE, or leave that out")
     if is_by_iteration(plan) and parallel.divides_update:
         yield Violation(
             (PARALLEL, PARAM, "by"),
@@ -85,12 +81,11 @@ def _noise(plan: RunPlan) -> Iterator[Violation]:
         name = _Exchange.Name(parallel.exchange)
         why = f"NOISE_SCALE compares each rank's gradients with their sum, which exchange: {name} does not give to all"
         yield Violation(rule, why, "use exchange: ALLREDUCE, RING or CGDP")
-    if parallel.replica_ranks > 1:
-        field = "num_stages" if parallel.num_stages > 1 else "num_shards"
-        why = f"NOISE_SCALE compares gradients of whole nets, and {field} is {getattr(parallel, field)}"
-        yield Violation(rule, why, f"set {field}: 1")
+    if divided := _division(plan):
+        why = f"NOISE_SCALE compares gradients of whole nets, and {divided} divides the net"
+        yield Violation(rule, why, "leave that out")
     if parallel.divides_update:
-        why = f"NOISE_SCALE needs all sums of gradients, and with update: {_update_of(plan)} each rank has a slice of them"
+        why = f"NOISE_SCALE needs all sums of gradients, and update: {_update_of(plan)} gives each rank a slice of them"
         yield Violation(rule, why, "set update: REPLICATED")
     if codec := parallel.compression_param.name:
         yield Violation(rule, f"NOISE_SCALE needs exact sums of gradients, and codec: {codec} rounds them")
@@ -102,6 +97,15 @@ def _noise(plan: RunPlan) -> Iterator[Violation]:
     if parallel.balance == DYNAMIC and is_by_iteration(plan):
         why = "by: ITERATION measures iterations, and NOISE_SCALE changes the number of their passes"
         yield Violation(rule, why, "set by: COMPUTE, or balance: STATIC")
+
+
+def _division(plan: RunPlan) -> str:
+    """Return the setting that divides the net among ranks; empty if each rank has all of it."""
+    parallel = plan.parallel_param
+    for field in ("num_shards", "num_stages"):
+        if getattr(parallel, field) > 1:
+            return f"{field}: {getattr(parallel, field)}"
+    return "replica { num_stages }" if parallel.depth > 1 else ""
 
 
 def _update_of(plan: RunPlan) -> str:

@@ -29,7 +29,7 @@ class SharedBatch(Protocol):
 
     @property
     def ranks_with_samples(self) -> tuple[int, ...]:
-        """The ranks that share a batch and run this one's layers, by their number in the world."""
+        """A rank of each share of a batch, by its number in the world."""
 
     def shares(self, samples: int) -> tuple[Share, ...]:
         """Return each rank's share of a training batch whose text says ``samples``."""

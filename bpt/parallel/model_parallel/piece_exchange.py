@@ -75,7 +75,7 @@ class PieceExchange:
         mark = thread.submit(lambda: found.append(exchange()), what)
 
         def wait() -> A:
-            with self.comm.events.call("Wait", 0, 0, calls=0):
+            with self.comm.events.call("Piece", 0, 0, calls=0):
                 thread.wait(mark)
             return found[0]
 

@@ -9,7 +9,8 @@ Read the files in this order:
 
 1. ``outer_rules.py``: what combines with the outer layer.
 2. ``idpa.py``: the samples of each node.
-3. ``update_factors.py`` and ``global_versions.py``: factors and versions of the global weights.
+3. ``update_factors.py`` and ``global_versions.py``: factors and versions of the global weights; beyond the paper,
+   ``staleness.py`` and ``outer_step.py``: corrections of stale submissions, and momentum over versions.
 4. ``outer_instructions.py``, ``base.py``, ``finish.py`` and ``migration.py``: OuterSchedule; ``sgwu.py``,
    ``agwu.py``, ``asgd.py``: its strategies.
 5. ``exchanges.py``: the schedule that a solver asks for.

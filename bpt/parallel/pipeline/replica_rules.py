@@ -59,13 +59,6 @@ def _unlike(plan: RunPlan) -> Iterator[Violation]:
     if name := parallel.compression_param.name:
         why = f"codec: {name} keeps residuals of each rank's messages, and unlike replicas have different messages"
         yield Violation((PARALLEL, "compression_param", "codec"), why, f"leave it out, or {ALIKE}")
-    if parallel.divides_update:
-        name = _Parallel.Update.Name(parallel.update)
-        why = f"update: {name} divides each rank's parameters over one group of ranks, and unlike replicas have several"
-        yield Violation((PARALLEL, "update"), why, f"leave it out, or {ALIKE}")
-    if parallel.balance != _Parallel.UNIFORM and parallel.balance_param.by == pb.BalanceParameter.ITERATION:
-        why = "by: ITERATION follows the gradients of whole nets, and unlike replicas have stages"
-        yield Violation((PARALLEL, "balance_param", "by"), why, f"set by: COMPUTE, or {ALIKE}")
     if parallel.transport == _Parallel.TORCH_DISTRIBUTED:
         why = "transport: TORCH_DISTRIBUTED makes the same groups on all ranks, and those of unlike replicas overlap"
         yield Violation((PARALLEL, "transport"), why, f"leave it out, or {ALIKE}")

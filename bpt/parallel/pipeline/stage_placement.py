@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from bpt.base.errors import LayerError, PrototxtError
+from bpt.base.log import plural
 from bpt.config.plan.replica_layout import ReplicaLayout
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
@@ -135,14 +136,13 @@ def manual_stages(graph: LayerGraph) -> list[int | None]:
 
 def described(staging: Staging, devices: Sequence[str] = ()) -> Iterator[str]:
     """Yield a line for each stage with its layers, and one for what the log shows late."""
-    for number in range(max(staging.of_layers) + 1):
-        names = [name for name, stage in zip(staging.layers, staging.of_layers, strict=True) if stage == number]
-        device = f" ({devices[number]})" if devices else ""
-        layers = f"{len(names)} layer{'s' * (len(names) != 1)}"
-        yield (
-            f"Stage {number}{device}: {layers}, {names[0]} … {names[-1]}"
-            if len(names) > 1
-            else (f"Stage {number}{device}: layer {names[0]}")
-        )
+    for of_layers in staging.of_kinds or (staging.of_layers,):
+        depth = max(of_layers) + 1
+        where = f"Replicas of {plural(depth, 'stage')}: " if staging.of_kinds else ""
+        for number in range(depth):
+            names = [name for name, stage in zip(staging.layers, of_layers, strict=True) if stage == number]
+            device = f" ({devices[number]})" if devices else ""
+            layers = f"{plural(len(names), 'layer')}, {names[0]} … {names[-1]}"
+            yield f"{where}Stage {number}{device}: {layers if len(names) > 1 else f'layer {names[0]}'}"
     if staging.rule == DELAYED and (late := max(staging.of_layers)):
         yield f"Losses and outputs are shown {late} iteration{'s' * (late != 1)} late: no stage waits for them"

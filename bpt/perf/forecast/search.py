@@ -224,7 +224,7 @@ class _ClusterSearch:
         pipelines = plan.parallel_param.depth > 1  # in a pipeline the exchange is a small part of the time
         unlike = several and self._speeds.max() > UNLIKE * self._speeds.min() and is_dividable(self._costs.graph)
         balances = [_Parallel.DYNAMIC] if unlike else [_Parallel.UNIFORM]
-        if unlike and plan.parallel_param.replica_ranks == 1 and not pipelines:
+        if unlike and plan.parallel_param.replica_ranks == 1:
             balances.append(_Parallel.UNIFORM)
         for exchange in self._either("exchange", EXCHANGES[:1] if pipelines or not several else EXCHANGES):
             for balance in self._either("balance", balances):
@@ -313,4 +313,4 @@ def _is_plain(plan: RunPlan) -> bool:
     """Return whether a plan is plain data parallelism."""
     parallel = plan.parallel_param
     chosen = parallel.exchange, parallel.balance
-    return parallel.replica_ranks == 1 and not parallel.replica and chosen == (_Parallel.ALLREDUCE, _Parallel.UNIFORM)
+    return parallel.replica_ranks == 1 and chosen == (_Parallel.ALLREDUCE, _Parallel.UNIFORM)

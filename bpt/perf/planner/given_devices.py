@@ -60,7 +60,7 @@ def choose_devices(plan: RunPlan, devices: str) -> PlanWithDevices:
         origins = {way: place for way, place in plan.origins.items() if way != FIELD}
         plan = replace(plan.with_pipeline(devices=devices), origins=origins)
         now = count_devices(plan)
-    plan, remarks = plan.with_parallel(num_stages=now), []
+    plan, remarks = plan.with_parallel(num_stages=now, replica=()), []
     if before > 1 and before != now:
         remarks.append(
             f"--devices {devices}: {now} stage{'s' * (now != 1)}, in place of num_stages: {before} of the solver; to "

@@ -109,7 +109,8 @@ def time_phases(runtime: Runtime, iterations: int) -> list[RankTimes]:
     log_lines(LOG, phase_table(ranks, iterations))
     LOG.info("Between ranks, by segment of the net, mean of an iteration over all ranks:")
     operator, packed = runtime.nets.train.operator, runtime.exchange.packed()
-    crossing = operator.stage.transfers if operator.stage else ()
+    own = operator.stage.transfers if operator.stage else ()
+    crossing = max(world.allgather(own), key=len)  # those of the longest pipeline
     log_lines(LOG, traffic_table(runtime.net.graph, operator.segments, ranks, iterations, packed, crossing))
     log_lines(LOG, link_table(ranks, iterations))
     return ranks

@@ -330,10 +330,6 @@ class Communicator(ABC):
             made.Revoke()
         self._Revoke()
 
-    @abstractmethod
-    def Create_cart(self, dims: Sequence[int]) -> Cartesian:
-        """Return these ranks as a grid, the last axis fastest; ``dims`` multiply to ``size``."""
-
     # Memory that ranks share
 
     @abstractmethod
@@ -441,17 +437,3 @@ class Communicator(ABC):
     def _translated(self, method: str) -> AbstractContextManager[object]:
         """Translate errors of the library inside to those that ``method`` raises."""
         return nullcontext()
-
-
-class Cartesian(Protocol):
-    """A grid of ranks."""
-
-    @property
-    def coords(self) -> tuple[int, ...]:
-        """The place of this rank in the grid."""
-
-    def Sub(self, remain_dims: Sequence[bool]) -> Communicator:
-        """Return the ranks that differ from this one in the remaining axes only."""
-
-    def Free(self) -> None:
-        """Free the grid, but not what was made from it; a collective call."""

@@ -9,7 +9,7 @@ import os
 import pickle
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -20,7 +20,7 @@ from mpi4py import MPI
 
 from bpt.base.errors import LostRankError, RunError
 from bpt.system.comm import processes as room
-from bpt.system.comm.base import Buffer, Cartesian, Counts, Request
+from bpt.system.comm.base import Buffer, Counts, Request
 from bpt.system.comm.connectivity import check_connectivity, lost_rank_error, name_of
 from bpt.system.comm.cores import LONGEST_SLEEP
 from bpt.system.comm.device_memory import device_memory
@@ -115,11 +115,6 @@ class MpiCommunicator(MessageCommunicator):
     def _Revoke(self) -> None:
         if _is_tolerant() and self._mpi != MPI.COMM_NULL:
             self._mpi.Revoke()
-
-    def Create_cart(self, dims: Sequence[int]) -> Cartesian:
-        with self._translated("Create_cart"):
-            cart = self._mpi.Create_cart(dims, periods=[False] * len(dims), reorder=False)
-            return _Cartesian(cart, self._of_same_kind)
 
     def Split_type_shared(self) -> MpiCommunicator:
         with self._translated("Split_type"):
@@ -355,21 +350,6 @@ class MpiCommunicator(MessageCommunicator):
     def _loss(self, method: str, ranks: Sequence[int]) -> LostRankError:
         in_world = self._mpi.Get_group().Translate_ranks(ranks, MPI.COMM_WORLD.Get_group())
         return lost_rank_error(method, ranks, [name_of(rank, _hosts[rank]) for rank in in_world])
-
-
-class _Cartesian:
-    """An MPI communicator with a Cartesian topology."""
-
-    def __init__(self, cart: MPI.Cartcomm, made_of: Callable[[MPI.Intracomm], MpiCommunicator]) -> None:
-        self.coords = tuple(cart.coords)
-        self._cart = cart
-        self._made_of = made_of
-
-    def Sub(self, remain_dims: Sequence[bool]) -> MpiCommunicator:
-        return self._made_of(self._cart.Sub(remain_dims))
-
-    def Free(self) -> None:
-        self._cart.Free()
 
 
 def world() -> MpiCommunicator:

@@ -23,7 +23,7 @@ from torch.distributed.distributed_c10d import PrefixStore, ProcessGroup, Proces
 from torch.distributed.rendezvous import rendezvous
 
 from bpt.base.errors import BptError, LostRankError, RunError, first_line_of
-from bpt.system.comm.base import Buffer, Cartesian, Request
+from bpt.system.comm.base import Buffer, Request
 from bpt.system.comm.connectivity import lost_rank_error, name_of
 from bpt.system.comm.message_collectives import MessageCommunicator
 from bpt.system.comm.objects import DamagedObjectError
@@ -107,9 +107,6 @@ class GlooCommunicator(MessageCommunicator):
             keys = [f"{self._name}/ended/{rank}" for rank in range(self.size)]
             self._store.set(keys[self.rank], "")
             self._store.wait(keys, FOREVER)
-
-    def Create_cart(self, dims: Sequence[int]) -> Cartesian:
-        return _Cartesian(self.Dup(), dims)
 
     def Split_type_shared(self) -> GlooCommunicator:
         hosts = self.allgather(self.host)
@@ -240,22 +237,6 @@ class _GlooRequest:
                 work.wait()
         except RuntimeError as error:
             self._error = error
-
-
-class _Cartesian:
-    """A grid of ranks."""
-
-    def __init__(self, comm: GlooCommunicator, dims: Sequence[int]) -> None:
-        self._comm = comm
-        self.coords = tuple(int(place) for place in np.unravel_index(comm.rank, dims))
-        self._dims = dims
-
-    def Sub(self, remain_dims: Sequence[bool]) -> GlooCommunicator:
-        fixed = [0 if remains else place for place, remains in zip(self.coords, remain_dims, strict=True)]
-        return self._comm.Split(int(np.ravel_multi_index(fixed, self._dims)), self._comm.rank)
-
-    def Free(self) -> None:
-        self._comm.Free()
 
 
 class _Fence:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -15,8 +14,6 @@ from bpt.system.events.bus import EventBus
 
 class SerialCommunicator(Communicator):
     """The only rank of its group: sums do not change buffers, and everything arrives at once."""
-
-    coords: tuple[int, ...] = ()
 
     def __init__(self, events: EventBus | None = None) -> None:
         super().__init__(0, 1, events)
@@ -35,14 +32,6 @@ class SerialCommunicator(Communicator):
 
     def Free(self) -> None:
         pass
-
-    def Create_cart(self, dims: Sequence[int]) -> SerialCommunicator:
-        cart = SerialCommunicator(self.events)
-        cart.coords = (0,) * len(dims)
-        return cart
-
-    def Sub(self, remain_dims: Sequence[bool]) -> SerialCommunicator:
-        return SerialCommunicator(self.events)
 
     def Split_type_shared(self) -> SerialCommunicator:
         return SerialCommunicator(self.events)

@@ -301,13 +301,13 @@ class ParameterServer:
                     with suppress(LostRankError):
                         self._coming[worker] = buffer, self._comm.Irecv(buffer, self._ranks[worker], PART)
             case _Kind.MERGE:
-                base, newest_version, *factors = numbers[1:_UPDATE]
+                base, newest_version, *others = numbers[1:_UPDATE]
                 compensation, entries = numbers[_UPDATE + _STEP : _UPDATE + _STEP + 2]
                 table = np.empty((int(entries), 2))
                 if entries:
                     self._comm.Recv(table, SERVER, TABLE)
                 weights = tuple((int(each), weight) for each, weight in table.tolist())
-                update = AgwuUpdate(worker, int(base), int(newest_version), *factors)
+                update = AgwuUpdate(worker, int(base), int(newest_version), *others)
                 self._weights.merge(Merge(update, Correction(compensation, weights), _step_of(numbers[_UPDATE:])))
                 self._report["updates"] += 1
             case _Kind.AVERAGE:

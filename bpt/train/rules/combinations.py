@@ -4,35 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bpt.base.violation import Violation
 from bpt.config.optim_spec import OptimSpec
-from bpt.config.plan.run_plan import BalanceSpec, InnerSpec, ParallelSpec, PipelineSpec, RunPlan
+from bpt.config.plan.run_plan import BalanceSpec, InnerSpec, ParallelSpec, PipelineSpec, ReplicaSpec, RunPlan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.train.rules.violations import violations
 
 _Parallel, _Pipeline, _Inner = pb.ParallelParameter, pb.PipelineParameter, pb.InnerParameter
 EXCHANGES = ("ALLREDUCE", "TREE", "RING", "CGDP", "LOCAL", "SGWU", "AGWU", "ASGD")
 BALANCES = ("UNIFORM", "STATIC", "DYNAMIC", "IDPA")
-TOPOLOGIES: Mapping[str, tuple[int, int]] = {"plain": (1, 1), "stages": (2, 1), "shards": (1, 2), "both": (2, 2)}
-"""Words of the page → num_stages, num_shards."""
+TOPOLOGIES: Mapping[str, Mapping[str, Any]] = {
+    "plain": {},
+    "stages": {"num_stages": 2},
+    "shards": {"num_shards": 2},
+    "both": {"num_stages": 2, "num_shards": 2},
+    "unlike": {"replica": (ReplicaSpec(), ReplicaSpec(num_stages=2))},
+}
+"""Words of the page → fields of ParallelSpec."""
+_STAGES = {"stages": "ranks", "both": "shards", "unlike": "unlike replicas"}
 INNER = ("LIBRARY", "TASK_DAG")
 SCHEDULES = ("GPIPE", "SEQUENTIAL", "ONE_F_ONE_B", "ZERO_BUBBLE", "DELAYED")
 
 _HEAD = """\
 # What combines with what
 
-Made by `make combinations` from the rules of `bpt train` (`bpt/train/rules/violations.py`), with two stages and two
-shards where there are some. ✓: it combines. A number: it does not, for the reason below; of several the first.
+This page shows which values of `parallel_param` combine. `make combinations` writes it from the rules of `bpt train`
+(`bpt/train/rules/violations.py`), with two stages and two shards where a run has some. ✓ means that the values combine.
+A number refers to the first reason why they do not; the reasons are listed below the tables.
 
-*plain*: each rank, or each computing node of SGWU, AGWU and ASGD, has the whole net. *stages*: it is cut into a
-pipeline (`num_stages`). *shards*: its fully connected layers are split (`num_shards`). *both*: each stage is of several
-shards. DAG: `inner_param { engine: TASK_DAG }`; otherwise LIBRARY. A net may say more: layers that
-cannot be split are refused by name, and so are layers that want whole batches, where [a batch would be
-divided](parallel.md#what-is-divided). Workers of several ranks sum their gradients as `agwu_param
-{ worker_exchange }` says: by each of ALLREDUCE, TREE, RING and CGDP. `.venv/bin/python scripts/bench combinations`
-tries them all: those that go in step, and LOCAL, against one process, to 1e-5 in double precision.
+| word | meaning |
+| --- | --- |
+| plain | each rank has the whole net; with SGWU, AGWU and ASGD, each computing node |
+| stages | the net is cut into a pipeline (`num_stages`) |
+| shards | fully connected layers are split (`num_shards`) |
+| both | each stage has several shards |
+| unlike | a replica of one stage is beside one of two (`replica`) |
+| DAG | `inner_param { engine: TASK_DAG }`; without it `LIBRARY` |
+
+A net may refuse more. bpt names the layers that it cannot split, and those that need whole batches where [a batch would
+be divided](parallel.md#what-is-divided). The ranks of a worker sum their gradients as `agwu_param { worker_exchange }`
+says: ALLREDUCE, TREE, RING or CGDP. `.venv/bin/python scripts/bench combinations` trains with every combination. It
+compares the synchronous ones and LOCAL with one process, to 1e-5 in double precision.
 """
 
 
@@ -48,13 +62,11 @@ class Combination(NamedTuple):
     @property
     def plan(self) -> RunPlan:
         """A plan with this combination and default values."""
-        stages, shards = TOPOLOGIES[self.topology]
         optim = OptimSpec(
             base_lr=0.01, lr_policy="fixed", max_iter=1, given=frozenset(("base_lr", "lr_policy", "max_iter"))
         )
         parallel = ParallelSpec(
-            num_stages=stages,
-            num_shards=shards,
+            **TOPOLOGIES[self.topology],
             exchange=_Parallel.Exchange.Value(self.exchange),
             balance=_Parallel.Balance.Value(self.balance),
             balance_param=BalanceSpec(profile="speeds.json" if self.balance == "STATIC" else ""),
@@ -88,12 +100,12 @@ def page() -> str:
         for exchange in EXCHANGES
         for balance in BALANCES
     ]
-    pipelines = [(topology, inner) for topology, (stages, _) in TOPOLOGIES.items() if stages > 1 for inner in INNER]
+    pipelines = [(topology, inner) for topology in _STAGES for inner in INNER]
     schedule_head = ["schedule", "stages of", *EXCHANGES]
     schedules = [
         [
             schedule,
-            f"{'shards' if topology == 'both' else 'ranks'}{', DAG' * (inner == 'TASK_DAG')}",
+            f"{_STAGES[topology]}{', DAG' * (inner == 'TASK_DAG')}",
             *(cell(Combination(exchange, "UNIFORM", topology, inner, schedule)) for exchange in EXCHANGES),
         ]
         for schedule in SCHEDULES

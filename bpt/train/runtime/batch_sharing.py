@@ -90,10 +90,13 @@ class BatchSharing:
 
     @property
     def ranks_with_samples(self) -> tuple[int, ...]:
-        """The ranks that share a batch and have this one's number of stage, by their number in the world."""
+        """A rank of each share of a batch, by its number in the world: with this one's stage, or the last before it."""
         layout, stage = self.grid.layout, self.grid.stage
-        replicas = [replica for replica, stages in enumerate(layout.stages) if stages > stage]
-        return tuple(layout.rank(replica, stage, shard) for replica in replicas for shard in range(self._group))
+        return tuple(
+            layout.rank(replica, min(stage, stages - 1), shard)
+            for replica, stages in enumerate(layout.stages)
+            for shard in range(self._group)
+        )
 
     @property
     def unweighted(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 
 import torch
@@ -237,6 +238,10 @@ class Parallel(Closeable):
         if self.grid.shards > 1:
             pieces = f" in {self.param.fc_param.pieces} pieces" if self.param.fc_param.pieces > 1 else ""
             names.append(f"model-parallel layers {pb.FcParameter.Scheme.Name(self.param.fc_param.scheme)}{pieces}")
-        if self.staging and not self.staging.of_kinds:  # unlike replicas differ in this, too
+        if self.staging and self.staging.of_kinds:
+            rule = pb.PipelineParameter.GPIPE if self.staging.gathers else self.param.pipeline_param.schedule
+            cuts = (self.param.pipeline_param.micro_batches,)
+            names.append(f"{replace(self.staging, rule=rule, cuts=cuts)}")
+        elif self.staging:
             names.append(str(self.staging))
         return f"{self.grid}; {', '.join(names)}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from bpt.base.log import plural
 from bpt.base.violation import refuse
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
@@ -80,10 +79,10 @@ def setup_parallelism(
                 "parallel_param: compression_param has no effect, since all ranks are on one host; links: ALL is for "
                 "what travels there, too"
             )
-    for stages, staged_kind in zip(grid.layout.kinds, kinds, strict=True) if param.depth > 1 else ():
-        where = f"Replicas of {plural(stages, 'stage')}: " if len(kinds) > 1 else ""
-        for line in (*[str(staged_kind)] * (len(kinds) > 1), *described(staged_kind)) if stages > 1 else ():
-            log.info("%s%s", where, line)
+    if param.depth > 1:
+        assert staging
+        for line in described(staging):
+            log.info("%s", line)
     for remark in ignored_settings(plan, on_gpu, graph):
         log.warning("%s", remark)
     return parallel

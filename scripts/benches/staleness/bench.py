@@ -140,10 +140,8 @@ def read(path: Path) -> Iterator[Result]:
     if path.exists():
         with path.open(newline="") as file:
             for row in csv.DictReader(file):
-                accuracy, seconds, staleness = (float(row[name]) for name in ("accuracy", "seconds", "staleness"))
-                yield Result(
-                    row["spread"], row["way"], int(row["seed"]), accuracy, seconds, staleness, int(row["discarded"])
-                )
+                found, seconds, stale = (float(row[name]) for name in ("accuracy", "seconds", "staleness"))
+                yield Result(row["spread"], row["way"], int(row["seed"]), found, seconds, stale, int(row["discarded"]))
 
 
 def plan_of(solver: Path, way: Way, seed: int) -> RunPlan:

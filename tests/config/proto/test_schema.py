@@ -34,9 +34,12 @@ OWN_MESSAGES = {
     "FaultParameter",
     "CompressionParameter",
     "LocalParameter",
+    "OuterParameter",
+    "ReplicaParameter",
     "ExchangeMemory",
     "AgwuParameter",
     "BalanceParameter",
+    "BatchParameter",
     "FcParameter",
     "PipelineParameter",
     "GabraParameter",
@@ -192,6 +195,7 @@ def test_own_fields_leave_caffe_numbers_free() -> None:
         "SolverState.ranks": 1020,
         "SolverState.exchange_memory": 1021,
         "SolverState.exchange_ranks": 1022,
+        "SolverState.noise": 1030,
     }
     known = {row["scope"] for row in (*ROWS, *FORKS) if row.get("kind") != "enum"}
     assert set(all_messages()) == OWN_MESSAGES | known

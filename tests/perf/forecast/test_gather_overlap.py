@@ -27,9 +27,7 @@ PLAYED = SimpleNamespace(events=[StageEvent(0, COMPUTE, Forward(s), at, at) for 
 def test_what_forward_hides(
     seconds: tuple[float, ...], overlaps: bool, efficiency: float, delay: float, ends: tuple[float, ...]
 ) -> None:
-    costs = SimpleNamespace(
-        divides=True, seconds=lambda stage, segment: seconds[segment], overlaps=lambda stage: overlaps
-    )
+    costs = SimpleNamespace(divides=True, seconds=lambda segment: seconds[segment], overlaps=lambda segment: overlaps)
     found = GatherOverlap.of(cast(Any, costs), [cast(Any, PLAYED)], efficiency)
     assert found.delay == delay
     assert [end for _, _, end in found.intervals[0]] == list(ends)

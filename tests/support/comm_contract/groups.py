@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
@@ -50,23 +48,6 @@ def check_dup_is_apart(comm: Communicator) -> None:
         for request in requests:
             request.Wait()
         assert (first[0], second[0]) == (1.0, 2.0)
-
-
-def check_cartesian(comm: Communicator) -> None:
-    for dims in {(comm.size, 1, 1), (1, comm.size, 1), (1, 1, comm.size)} | ({(2, 1, 2)} if comm.size == 4 else set()):
-        cart = comm.Create_cart(dims)
-        coords = list(np.ndindex(*dims))  # the last axis is the fastest
-        assert cart.coords == coords[comm.rank]
-        for remain in ((True, False, False), (False, False, True), (True, False, True), (True, True, True)):
-            fixed = [axis for axis in range(3) if not remain[axis]]
-            members = [
-                rank for rank in range(comm.size) if all(coords[rank][axis] == cart.coords[axis] for axis in fixed)
-            ]
-            part = cart.Sub(remain)
-            assert part.size == math.prod(dims[axis] for axis in range(3) if remain[axis])
-            assert part.allgather(comm.rank) == members
-            assert members[part.rank] == comm.rank
-            assert part.events is comm.events
 
 
 def check_grid(comm: Communicator) -> None:

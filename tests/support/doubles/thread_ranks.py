@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from bpt.base.errors import LostRankError
-from bpt.system.comm.base import Buffer, Cartesian, Communicator, Counts, Request
+from bpt.system.comm.base import Buffer, Communicator, Counts, Request
 from bpt.system.comm.pieces import flat, runs
 from bpt.system.comm.window import SLACK, Call, Memory, Window, aligned
 from bpt.system.events.bus import EventBus
@@ -154,9 +154,6 @@ class ThreadCommunicator(Communicator):
                 return loss
             return None
 
-    def Create_cart(self, dims: Sequence[int]) -> Cartesian:
-        return _Cartesian(self, tuple(dims))
-
     def Split_type_shared(self) -> ThreadCommunicator:
         hosts = self._group.hosts
         return self.Split(hosts.index(hosts[self.rank]) if hosts else 0)
@@ -253,25 +250,6 @@ class ThreadCommunicator(Communicator):
     def _together(self, call: tuple[object, ...], buffer: Buffer) -> Iterator[list[Buffer]]:
         with self._group.together(self.rank, call, flat(buffer)) as buffers:
             yield buffers
-
-
-class _Cartesian:
-    """See Cartesian; its communicators are Splits."""
-
-    def __init__(self, comm: ThreadCommunicator, dims: tuple[int, ...]) -> None:
-        assert np.prod(dims) == comm.size
-        self.coords = tuple(int(place) for place in np.unravel_index(comm.rank, dims)) if dims else ()
-        self._comm = comm.Dup()
-        self._dims = dims
-
-    def Sub(self, remain_dims: Sequence[bool]) -> Communicator:
-        color = 0
-        for place, extent, remains in zip(self.coords, self._dims, remain_dims, strict=True):
-            color = color * extent + (0 if remains else place)
-        return self._comm.Split(color)
-
-    def Free(self) -> None:
-        self._comm.Free()
 
 
 class _Beat:

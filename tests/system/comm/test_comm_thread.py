@@ -68,6 +68,21 @@ def test_submit_does_not_wait_and_wait_does() -> None:
     comm_thread.close()
 
 
+def test_wait_for_a_part_of_the_work() -> None:
+    comm_thread = CommThread(Two())
+    go = threading.Event()
+    done: list[int] = []
+    first = comm_thread.submit(lambda: done.append(1), ExchangeGradients(0))
+    last = comm_thread.submit(lambda: done.append(2) if go.wait(60) else None, ExchangeGradients(1))
+    comm_thread.wait(first)
+    assert done == [1]
+    assert not last.done()
+    go.set()
+    comm_thread.wait(last)
+    assert done == [1, 2]
+    comm_thread.close()
+
+
 def test_work_belongs_to_its_instruction() -> None:
     comm = Two()
     comm_thread = CommThread(comm)

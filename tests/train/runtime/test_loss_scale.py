@@ -95,9 +95,9 @@ def without_update(iteration: int, ranks: tuple[int, ...]) -> Callable[[Solver],
         runtime = solver.runtime
         honest = runtime.updater.rule.update
 
-        def update(rate: float, of: int, members: Sequence[int]) -> None:
+        def update(rate: float, of: int, members: Sequence[int], late: int | None = None) -> None:
             skips = runtime.iteration == iteration and runtime.world.rank in ranks
-            runtime.updater.rule.skip() if skips else honest(rate, of, members)
+            runtime.updater.rule.skip() if skips else honest(rate, of, members, late)
 
         runtime.updater.rule.update = update  # type: ignore[method-assign,assignment]
 

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.usefixtures("folder")
 SHARDED = "update: SHARDED"
 RING = "exchange: RING update: SHARDED"
 CGDP = "exchange: CGDP cgdp_param { chunk_size: 1 } update: "
+OVER_BATCH = "pipeline_param { batch_norm_over: BATCH }"
 ADAM = 'type: "Adam" momentum2: 0.99 base_lr: 0.01 clip_gradients: -1'
 
 
@@ -22,7 +23,8 @@ ADAM = 'type: "Adam" momentum2: 0.99 base_lr: 0.01 clip_gradients: -1'
     [
         (3, SHARDED, "", None),
         slow(4, f"{RING} num_shards: 2", ADAM, None),
-        slow(4, f"{SHARDED} num_stages: 2 pipeline_param {{ batch_norm_over: BATCH }}", "", None),
+        slow(4, f"{SHARDED} num_stages: 2 {OVER_BATCH}", "", None),
+        slow(3, f"{SHARDED} replica {{ ranks: 1 }} replica {{ ranks: 2 num_stages: 2 }} {OVER_BATCH}", ADAM, None),
         slow(7, SHARDED, ADAM, None),  # a rank without samples
         slow(2, "update: HOST", ADAM, None),
         slow(3, "update: HOST exchange: RING", "", None),
