@@ -28,7 +28,6 @@ from typing import Any
 
 import numpy as np
 
-from bpt.base.log import columns
 from bpt.config.plan.resolve import read_plan
 from bpt.config.proto.text import to_text
 from bpt.system.comm.base import Communicator
@@ -41,7 +40,7 @@ HELP = "one job of many ranks on this machine: start, memory, messages and CPU t
 BATCH = 64
 WARM_UP = 3
 TIMEOUT = 600.0
-HEAD = ("ranks", "start s", "CPU s", "private MB", "ms", "CPU ms", "messages", "kB", "most", "files")
+HEAD = ("ranks", "start s", "CPU s", "private MB", "     ms", "CPU ms", "messages", "   kB", "most", "files")
 
 
 @dataclass
@@ -79,7 +78,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    rows: list[tuple[str, ...]] = [HEAD]
+    print(f"LeNet, batch {BATCH}, on {os.cpu_count()} CPUs; means over the ranks")
+    print(line_of(HEAD), flush=True)
     with tempfile.TemporaryDirectory() as name:
         solver = write_solver(Path(name))
         for ranks in [at_least(2)(text) for text in arguments.ranks.split(",")]:
@@ -88,10 +88,12 @@ def run(arguments: argparse.Namespace) -> None:
                 seen = run_worker("scale", order, solver.parent, ranks, threads=1, timeout=TIMEOUT)
             except JobError as error:
                 sys.exit(f"error: {ranks} ranks: {error}")
-            rows.append(row(ranks, [Costs(**each) for each in seen]))
-    print(f"LeNet, batch {BATCH}, on {os.cpu_count()} CPUs; means over the ranks")
-    for line in columns(rows, left=0):
-        print(line)
+            print(line_of(row(ranks, [Costs(**each) for each in seen])), flush=True)
+
+
+def line_of(cells: Sequence[str]) -> str:
+    """A line of the table."""
+    return " ".join(cell.rjust(len(head) + 1) for cell, head in zip(cells, HEAD, strict=True))
 
 
 def write_solver(folder: Path) -> Path:

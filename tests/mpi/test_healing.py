@@ -23,6 +23,8 @@ WHOLE = "pipeline_param { micro_batches: 1 }"  # BatchNorm normalises batches, a
         # Two at once, of them the first, whose places one spare and nobody take; and one in turn.
         pytest.param(5, ["0@3:W", "2@3:B", "3@7:F"], "fault_param { spares: 1 }", marks=pytest.mark.slow),
         pytest.param(4, ["1@4:X", "0@6"], f"num_stages: 2 exchange: RING {COPIES} {WHOLE}", marks=pytest.mark.slow),
+        # Of a whole net beside a pipeline: first a stage, whose replica gets shorter, then the whole net.
+        pytest.param(3, ["2@4:X", "0@7"], f"replica {{ }} replica {{ num_stages: 2 }} {WHOLE}", marks=pytest.mark.slow),
         pytest.param(3, ["0@3:U"], f"exchange: TREE {COPIES}", marks=pytest.mark.slow),
         pytest.param(4, ["1@3:G0", "0@5:U"], f"update: SHARDED {COPIES}", marks=pytest.mark.slow),
         pytest.param(3, ["1@3:X", "0@5:W"], "exchange: CGDP cgdp_param { chunk_size: 1 }", marks=pytest.mark.slow),

@@ -47,7 +47,7 @@ def _differing(old: ParallelSpec, new: ParallelSpec) -> pb.ParallelParameter:
         if (value := getattr(new, name)) != getattr(old, name) and name != REPLICA:
             setattr(found, name, value)
     for replica in new.replica if new.replica != old.replica else ():
-        found.replica.add(ranks=replica.ranks, num_stages=replica.num_stages)
+        found.replica.add(ranks=replica.ranks, num_stages=replica.num_stages if replica.num_stages > 1 else None)
     if new.depth > 1:
         for name in OF_PIPELINES:
             if (value := getattr(new.pipeline_param, name)) != getattr(old.pipeline_param, name):

@@ -2,5 +2,5 @@
 
 ``plan_steps`` finds them in a graph; ``operations`` has their replacements. Each gives the result of its single layers,
 up to rounding. Where it cannot run, the single layers do. ``fixed_steps`` turns the steps of a pass that is repeated
-into one ``program``.
+into one ``pass_program``.
 """

@@ -1,4 +1,4 @@
-"""FixedSteps: the steps of passes without gradients while no parameter changes, which become a Program."""
+"""FixedSteps: the steps of passes without gradients while no parameter changes, which become a pass program."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import overload
 import torch
 from torch import Tensor
 
-from bpt.nn.fusion import program
+from bpt.nn.fusion import pass_program
 from bpt.nn.fusion.fusion_steps import FusionStep, hook_tables
 from bpt.nn.fusion.operations import PreparedConvolution, PreparedProduct
 from bpt.nn.layers import Layer
@@ -20,7 +20,7 @@ Key = tuple[object, ...]
 
 
 class FixedSteps(Sequence[FusionStep]):
-    """Steps in order. From the third pass of one shape on, a Program runs them, if it can and no hook observes a layer.
+    """Steps in order. From the third pass of one shape on, a pass program runs them, if it can and no hook is set.
 
     Args:
         steps: the steps, planned for fixed parameters.
@@ -36,9 +36,9 @@ class FixedSteps(Sequence[FusionStep]):
         self._kept = tuple(edge for edge in keep if edge in made)
         self._dropped = tuple(edge for edge in self._sources if edge not in keep)
         self._hooks = hook_tables([layers[node.index] for step in steps for node in step.nodes])
-        self._fits = bool(self._sources) and program.can_record(steps, layers)
+        self._fits = bool(self._sources) and pass_program.can_record(steps, layers)
         self._passes: dict[Key, int] = {}
-        self._programs: dict[Key, program.Function] = {}
+        self._programs: dict[Key, pass_program.Function] = {}
 
     @overload
     def __getitem__(self, index: int) -> FusionStep: ...
@@ -73,7 +73,7 @@ class FixedSteps(Sequence[FusionStep]):
             *tops, largest = function(*samples)
         except RuntimeError:  # the steps say where there is no memory, or a tensor of another type
             return one_by_one()
-        if not float(largest) <= program.LARGEST:  # or NaN
+        if not float(largest) <= pass_program.LARGEST:  # or NaN
             return one_by_one()
         values.update(zip(self._kept, tops, strict=True))
         for edge in self._dropped:
@@ -88,7 +88,7 @@ class FixedSteps(Sequence[FusionStep]):
             return
         expected = {edge: values[edge] for edge in self._kept}
         by_edge = dict(zip(self._sources, samples, strict=True))
-        function = program.record(self._steps, self._layers, by_edge, expected)
+        function = pass_program.record(self._steps, self._layers, by_edge, expected)
         if function is not None:
             self._programs[key] = function
             for step in self._steps:

@@ -12,8 +12,8 @@ Read the files in this order:
 4. ``replicas.py``, ``local_steps.py``, ``outer_versions.py`` and ``local.py``: averages of weights.
 5. ``hierarchy.py``, ``transport`` and ``codec``: sums within and between hosts, and compressed messages.
 
-CGDP's own exchange is in ``bpt.parallel.cgdp``. ``EXCHANGES`` has all ways, and imports the one that is asked for, as
-``bpt.nn.layers`` does with layers.
+CGDP's own exchange is in ``bpt.parallel.cgdp``, those of divided updates are in ``bpt.parallel.sharded_update``.
+``EXCHANGES`` has all ways, and imports the one that is asked for, as ``bpt.nn.layers`` does with layers.
 """
 
 from bpt.parallel.exchange.base import EXCHANGES, Exchange, broadcast

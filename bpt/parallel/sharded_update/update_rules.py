@@ -30,11 +30,13 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
         )
         return
     if parallel.exchange == _Parallel.TREE:
-        why = "exchange: TREE has one rank that updates all parameters, and so all moments"
-        yield Violation(FIELD, f"update: {name} divides them among the ranks: {why}", "use exchange: RING")
+        why = f"update: {name} divides moments among the ranks, and with exchange: TREE one rank updates all parameters"
+        yield Violation(FIELD, why, "leave out update, or use exchange: RING")
     elif parallel.exchange == _Parallel.LOCAL:
-        why = "exchange: LOCAL lets each replica update by its own gradients"
-        yield Violation(FIELD, f"update: {name} needs gradients of all ranks: {why}", "use exchange: ALLREDUCE")
+        why = (
+            f"update: {name} needs the gradients of all ranks, and with exchange: LOCAL each replica updates by its own"
+        )
+        yield Violation(FIELD, why, "leave out update, or use exchange: ALLREDUCE")
     if codec := parallel.compression_param.name:
         yield Violation(
             FIELD,

@@ -58,6 +58,7 @@ class Combination(NamedTuple):
     topology: str = "plain"
     inner: str = "LIBRARY"
     schedule: str = "GPIPE"
+    update: str = "REPLICATED"
 
     @property
     def plan(self) -> RunPlan:
@@ -72,6 +73,7 @@ class Combination(NamedTuple):
             balance_param=BalanceSpec(profile="speeds.json" if self.balance == "STATIC" else ""),
             pipeline_param=PipelineSpec(schedule=_Pipeline.Schedule.Value(self.schedule)),
             inner_param=InnerSpec(engine=_Inner.Engine.Value(self.inner)),
+            update=_Parallel.Update.Value(self.update),
         )
         return RunPlan(optim=optim, parallel_param=parallel)
 
@@ -113,7 +115,13 @@ def page() -> str:
     ]
     lines = [_HEAD, *_table(head, rows), ""]
     lines += ["The orders of micro-batches in a pipeline (`pipeline_param { schedule }`):", ""]
-    lines += [*_table(schedule_head, schedules), "", "## Why not", ""]
+    lines += [*_table(schedule_head, schedules), ""]
+    updates = [
+        [topology, *(cell(Combination(exchange, topology=topology, update="SHARDED")) for exchange in EXCHANGES)]
+        for topology in TOPOLOGIES
+    ]
+    lines += ["An update that ranks [divide](sharded_update.md) (`update: SHARDED`; `HOST` combines alike):", ""]
+    lines += [*_table(["ranks of", *EXCHANGES], updates), "", "## Why not", ""]
     for number, (reason, exchanges) in enumerate(reasons.items(), 1):
         *others, last = exchanges
         named = f"{', '.join(others)} or {last}" if others else last

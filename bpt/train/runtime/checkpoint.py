@@ -151,8 +151,7 @@ class Checkpoint:
             saved.exchange_ranks = grid.world.size
 
         parts = self.parallel.parts(self.net.graph)
-        divided = self.parallel.param.divides_update
-        history = sliced_history(self.net, self.rule, grid.world) if divided else ()
+        history = sliced_history(self.net, self.rule, grid.world) if self.parallel.divides_update else ()
 
         def write_average() -> None:
             if not grid.replica:

@@ -89,6 +89,11 @@ class Parallel(Closeable):
         """Whether there is only one rank."""
         return self.grid.world.size == 1
 
+    @property
+    def divides_update(self) -> bool:
+        """Whether each rank updates a slice of the parameters that it holds."""
+        return self.param.divides_update and not self.is_alone
+
     def parts(self, graph: LayerGraph) -> tuple[Part, ...]:
         """Return the part of a net on each rank of a replica, by stage and then by shard."""
         stages = self.staging.stages(graph) if self.staging else ()
@@ -160,7 +165,7 @@ class Parallel(Closeable):
 
     def slices(self, net: Net, segments: Sequence[Segment], device: torch.device = CPU) -> WeightSlices:
         """Return what this rank updates of the parameters of ``net`` that ranks divide; a collective call."""
-        if not self.param.divides_update:
+        if not self.divides_update:
             return NO_SLICES
         buckets = [bucket for group in self.groups(net, segments) for bucket in group if bucket.comm.size > 1]
         where = CPU if self.param.update == pb.ParallelParameter.HOST else device
@@ -172,7 +177,7 @@ class Parallel(Closeable):
     ) -> Exchange:
         """Return the exchange that sums the gradients of ``net``, cut into ``segments``; a collective call."""
         name = pb.ParallelParameter.Exchange.Name(self.param.exchange)
-        make = EXCHANGES[f"{name} of slices" if self.param.divides_update else name]
+        make = EXCHANGES[f"{name} of slices" if self.divides_update else name]
         replicas = Replicas(self.grid.replicas, self.grid.replica, partial(self.batches.weight_of, net.graph))
         return make(self.groups(net, segments), self.comm_thread, device, self.param, self.codec, replicas, slices)
 

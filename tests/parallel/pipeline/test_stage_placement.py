@@ -15,9 +15,10 @@ from bpt.graph.staging import Staging
 from bpt.nn.net_graph import build_graph_of
 from bpt.parallel.balance.divisible_batches import gathering
 from bpt.parallel.pipeline.placement.partition import TooManyStagesError
-from bpt.parallel.pipeline.stage_placement import described, manual_stages, stage
+from bpt.parallel.pipeline.stage_placement import described, manual_stages, stage, stage_kinds
 from bpt.train.rules.violations import violations_of_net
 from tests.support.golden_cases import graph_of
+from tests.support.small_forecasts import BRANCHES, NORM
 from tests.support.small_solver import NET, small_solver
 from tests.support.typed import at
 
@@ -55,6 +56,28 @@ def test_what_the_layers_say(tmp_path: Path) -> None:
     assert str(found) == "pipeline ONE_F_ONE_B of 3 micro-batches"
     assert list(described(found)) == ["Stage 0: 2 layers, data … conv", "Stage 1: 2 layers, ip … loss"]
     assert list(described(found, ["a", "b"]))[1] == "Stage 1 (b): 2 layers, ip … loss"
+
+
+@pytest.mark.parametrize(
+    ("norm", "over", "cuts"), [("", "MICRO_BATCH", (1,)), (NORM, "MICRO_BATCH", (3,)), (NORM, "BATCH", (1,))]
+)
+def test_replicas_of_one_and_of_two_stages(norm: str, over: str, cuts: tuple[int, ...], tmp_path: Path) -> None:
+    """The replica of one stage runs its share at once, unless a layer normalises by micro-batches."""
+    text = f"replica {{ }} replica {{ num_stages: 2 }} pipeline_param {{ micro_batches: 3 batch_norm_over: {over} }}"
+    plan = small_solver(tmp_path, f"parallel_param {{ {text} }}", net=BRANCHES.replace("NORM", norm))
+    graph = build_graph_of(plan.train)
+    whole, pipeline = stage_kinds(plan, graph, plan.parallel_param.layout(3))
+    assert whole.of_kinds == pipeline.of_kinds == (whole.of_layers, pipeline.of_layers)
+    assert set(whole.of_layers) == {0} and set(pipeline.of_layers) == {0, 1}
+    assert (whole.cuts, pipeline.cuts) == (cuts, (3,))
+    assert whole.gathers == pipeline.gathers
+    assert whole.holders(graph) == tuple((0, stage) for stage in pipeline.of_layers)
+    lines = list(described(whole))
+    assert [line.split(": ")[:2] for line in lines] == [
+        ["Replicas of 1 stage", "Stage 0"],
+        ["Replicas of 2 stages", "Stage 0"],
+        ["Replicas of 2 stages", "Stage 1"],
+    ]
 
 
 def test_delayed_batches_are_not_divided(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Program: all steps of a pass as one program of TorchScript, without Python between its kernels; forward only.
+"""A pass program: all steps of a pass in TorchScript, without Python between its kernels; forward only.
 
 Torch gives a program's layers to oneDNN's graph compiler. It arranges constant weights once, and starts a kernel at a
 fraction of the cost of an operator. So a pass of a small net takes half the time.
