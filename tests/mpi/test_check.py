@@ -30,6 +30,7 @@ ROWS: dict[int, list[Row]] = {
         ("lenet", 10, SGD + "iter_size: 2", TREE),
         ("lenet", 11, SGD + "iter_size: 2 clip_gradients: 0.5", RING),
         ("lenet", 10, SGD, UNEVEN),
+        ("lenet", 10, SGD, "update: SHARDED "),
         ("cifar10_quick", 9, ADAM, ""),
         ("alexnet", 7, SGD + "clip_gradients: 5", PEERS.format(2)),
         ("alexnet", 7, SGD + "clip_gradients: 5", MASTER.format(2)),
@@ -75,6 +76,7 @@ CGDP_ROWS: dict[int, list[Row]] = {
     ],
     4: [
         ("lenet", 10, SGD, CGDP.format(ALL) + PEERS.format(2)),
+        ("lenet", 10, ADAM, CGDP.format(1) + "update: HOST "),
         ("lenet", 10, ADAM, CGDP.format(1) + MASTER.format(2)),
         ("cifar10_quick", 3, SGD, CGDP.format(1)),  # a rank without samples
         ("resnet20", 3, SGD, SYNC + CGDP.format(5)),  # a rank without samples

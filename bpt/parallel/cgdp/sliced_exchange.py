@@ -13,7 +13,7 @@ from bpt.parallel.cgdp.exchange import Cgdp, Within
 from bpt.parallel.cgdp.host_sum import ChunkPiece
 from bpt.parallel.cgdp.sliced_host_sum import SlicedHostSum
 from bpt.parallel.exchange.base import EXCHANGES
-from bpt.parallel.sharded_update.exchange import SlicedUpdate
+from bpt.parallel.sharded_update.sliced_update import SlicedUpdate
 from bpt.system.comm.base import Communicator
 from bpt.system.device import StreamEvent
 

@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[3]
 PROTOTXT = ROOT / "prototxt"
 RANK = Path(__file__).with_name("rank.py")
 TIMEOUT = 3600.0  # seconds
+GRACE = 20.0  # seconds for mpirun to end its ranks
 
 
 class JobError(Exception):
@@ -59,17 +60,30 @@ def call(
     """
     command = [*([*mpirun(ranks), *options] if ranks > 1 else []), *words]
     try:
-        done = subprocess.run(
+        job = subprocess.Popen(
             command, env=environment(threads), stdout=subprocess.PIPE, stderr=None if tell else subprocess.PIPE,
-            text=True, check=False, timeout=timeout, stdin=subprocess.DEVNULL,
+            text=True, stdin=subprocess.DEVNULL,
         )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        raise JobError(f"not done after {timeout:g} s") from None
     except OSError as error:
         raise JobError(f"{command[0]}: {error.strerror}") from None
-    if done.returncode:
-        raise JobError(reason(done.stderr or "") or reason(done.stdout) or f"exit status {done.returncode}")
-    return done.stdout
+    with job:
+        try:
+            printed, complaints = job.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            end(job)
+            raise JobError(f"not done after {timeout:g} s") from None
+    if job.returncode:
+        raise JobError(reason(complaints or "") or reason(printed) or f"exit status {job.returncode}")
+    return printed
+
+
+def end(job: subprocess.Popen[str]) -> None:
+    """End a program; mpirun, which SIGKILL would part from its ranks, gets time to end them first."""
+    job.terminate()
+    try:
+        job.wait(GRACE)
+    except subprocess.TimeoutExpired:
+        job.kill()
 
 
 def reason(text: str) -> str:
