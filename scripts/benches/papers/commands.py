@@ -114,7 +114,8 @@ def rows(papers: Iterable[str] = ()) -> list[Row]:
         table = [line for line in section.splitlines() if line.startswith("|")]
         cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table]
         if title.startswith(wanted) and cells and [cell.strip() for cell in cells[0]] == HEAD:
-            found += [Row(title.partition(":")[0], row) for row in cells[2:]]
+            # A section may have several tables; their heads and lines are no rows.
+            found += [Row(title.partition(":")[0], row) for row in cells if row != HEAD and row[0].strip("-")]
     return found
 
 

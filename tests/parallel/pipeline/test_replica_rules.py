@@ -32,7 +32,7 @@ UNLIKE = "replica { } replica { num_stages: 2 }"
         (f"{UNLIKE} compression_param {{ codec: BF16 }}", [("compression_param", "codec")]),
         (f"{UNLIKE} balance: DYNAMIC balance_param {{ by: ITERATION }}", [("balance_param", "by")]),
         (f"{UNLIKE} balance_param {{ batch {{ rule: NOISE_SCALE max: 64 }} }}", [("balance_param", "batch", "rule")]),
-        (f"{UNLIKE} update: SHARDED", [("update",)]),
+        (f"{UNLIKE} update: SHARDED", []),
         (f"{UNLIKE} transport: TORCH_DISTRIBUTED", [("transport",)]),
         (f"{UNLIKE} pipeline_param {{ schedule: DELAYED }}", [("pipeline_param", "schedule")]),
         (f"{UNLIKE} pipeline_param {{ allocator: GABRA }}", [("pipeline_param", "allocator")]),
