@@ -5,7 +5,7 @@ from __future__ import annotations
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine.measured_choice import MeasuredChoice
 
-MARGIN = 0.9  # contiguous must be faster than this, since channels-last hardly ever loses and times are noisy
+MARGIN = 0.9  # contiguous wins only below this fraction of the channels-last time, because times are noisy
 
 
 class MemoryFormatChoice(MeasuredChoice):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-KEPT = 0.95  # weight of what was seen before, beside a new iteration
+KEPT = 0.95  # weight of the previous estimate in the moving average
 INTERVAL = 10  # iterations between two changes of the batch
 MOST_AT_ONCE = 2  # factor by which the batch changes at most
 

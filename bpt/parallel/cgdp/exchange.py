@@ -52,7 +52,7 @@ class Cgdp(Exchange):
         wires = {bucket.comm: bucket.wire for group in self.buckets for bucket in group}
         self._sums = {comm: self._host_sum(of_it, comm, wires[comm]) for comm, of_it in parameters.items()}
         self.timed = False
-        self._turn = 1  # the iteration, from 1: a flag that is set to it belongs to it
+        self._turn = 1  # the number of the iteration, from 1; a flag with this value belongs to it
         self._computing = computing_stream(self.device)
         self._d2h, self._host, self._between, self._h2d = self._streams()
         self._ends: dict[str, StreamEvent] = {}  # stream → when what it has got in this iteration is done

@@ -36,10 +36,10 @@ class ChunkPiece:
     """The part of a chunk that is summed over one communicator.
 
     Attributes:
-        sum: does it.
+        sum: the HostSum that sums this piece.
         parameters: whose gradients these are.
         runs: where they stand in an area.
-        slot: of the flags that tell how far it is; no other piece has it at the same time.
+        slot: the index of its progress flags; no other piece has it at the same time.
         name: of its parameters, for the tables.
         names: of each.
     """

@@ -15,7 +15,7 @@ class Replicas:
     Attributes:
         count: how many there are.
         own: the number of this rank's.
-        part: of the batch, that some of them train together; it changes where shares do.
+        part: returns the fraction of the batch that the given replicas train; it changes when shares do.
     """
 
     count: int

@@ -24,7 +24,7 @@ _SPLIT_TYPES = ("InnerProduct", _MPI_FC)
 def split_layers(graph: LayerGraph) -> tuple[LayerNode, ...]:
     """Return the layers that are split if there are several shards: all InnerProducts but those with ``mode: DATA``.
 
-    And, unless they say ``mode: MODEL``, those along another axis than 1, as behind a recurrent layer (T, N, …).
+    Layers along another axis than 1, as behind a recurrent layer (T, N, …), stay whole unless they set ``mode: MODEL``.
     """
     fully_connected = (node for node in graph.nodes if node.type in _SPLIT_TYPES and _mode(node) != _Mode.DATA)
     return tuple(node for node in fully_connected if _mode(node) == _Mode.MODEL or _along_features(graph, node))

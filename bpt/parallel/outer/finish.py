@@ -8,9 +8,9 @@ import math
 class Finish:
     """Divides the remaining work by the measured speeds, so that the last passes of all nodes end at one moment.
 
-    In the paper every node makes K' passes, so what IDPA has misjudged when it handed the last samples out adds up over
-    all passes behind that, and nodes idle at the end. Here some make a little more and others a little less, while the
-    samples trained together stay the same. Each node's clock is the time that it has computed and waited.
+    In the paper every node makes K' passes, so an error in IDPA's last division accumulates over the remaining passes,
+    and nodes idle at the end. Here some make a little more and others a little less, while the samples trained
+    together stay the same. Each node's clock is the time that it has computed and waited.
 
     It is fed by node, with sums kept up, so that it takes no longer with 10,000 nodes.
     """
@@ -18,7 +18,7 @@ class Finish:
     def __init__(self) -> None:
         self._terms: dict[int, tuple[float, float, float]] = {}
         self._sums = [0.0, 0.0, 0.0]  # samples a second; that times the clock; samples to train
-        self._owed = 0.0  # samples that nodes which have settled do not train of what was theirs, or train for others
+        self._owed = 0.0  # samples that settled nodes leave to the others, less those that they train for others
 
     def __len__(self) -> int:
         """Return the number of known nodes that have not settled yet."""

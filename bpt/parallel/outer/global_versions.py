@@ -17,10 +17,9 @@ class Versions:
     """Numbers the versions of the global weights from 0, and gives each update its factor.
 
     A worker trains from its base version. ``submit`` makes the next version, which the worker gets in return, as in
-    Alg. 3.2. A worker that has died leaves; it then no longer counts in Eq. 9, and none waits for it. Nor for one that
-    has finished; but it retires: it counts until all others have begun anew. They trained beside it, from weights
-    without what it has added, and if they counted as if it had never been there, the last updates of nodes that end
-    together would add up to several times what one of them has learnt.
+    Alg. 3.2. A worker that has died leaves: Eq. 9 no longer counts it, and none waits for it. One that has finished
+    retires: none waits for it, but Eq. 9 counts it until all others train from weights that include its updates. If
+    it did not, the last updates of nodes that end together would add up to several times what one of them has learnt.
 
     With ``max_staleness``, no update is ever staler. An update that would make this impossible for workers with older
     bases is held until they have submitted: ``may_submit`` tells, and has to be asked again after each update and when

@@ -32,9 +32,9 @@ class DivisionRule(Enum):
 class Idpa:
     """Incremental data partitioning and allocation: every sample goes to one node, once, and stays there.
 
-    Unless nodes leave, or ``move`` is called, as Migration does.
+    A sample changes its node only if that node leaves, or if Migration calls ``move``.
 
-    Fed with what was measured; it neither measures nor sends. ::
+    It is given measured times; it neither measures nor sends. ::
 
         idpa = Idpa(60_000, nodes=3, batches=4)
         new = idpa.first(frequencies)                       # to each node its new.runs
@@ -111,8 +111,8 @@ class Idpa:
 
         Args:
             seconds_per_sample: for each node, over the samples that it really trained; see ``mean_times``. ``None``: it
-                trained nothing, or has not finished yet. Then what it took before counts; and if it never trained,
-                it is taken to be as fast as the others at its frequency. Of nodes that have left, nothing is read.
+                trained nothing, or has not finished yet. Then its previous time counts; without one, its frequency
+                predicts its speed. Entries of nodes that have left or retired are ignored.
 
         Returns:
             the samples of the batch, without those of earlier ones.
@@ -145,7 +145,9 @@ class Idpa:
         return self._allocate(freed, self._rule, self._seconds(self._times))
 
     def redivided(self, seconds_per_sample: Sequence[float | None]) -> tuple[list[int], list[int], list[int]]:
-        """Return how the rule would divide what the nodes have, if each of them had but ``grain`` yet (Eq. 3 and 4).
+        """Return the samples of each node, and those that it would have if all were divided again (Eq. 3 and 4).
+
+        Each node keeps at least ``grain``.
 
         Args:
             seconds_per_sample: as for ``next``.

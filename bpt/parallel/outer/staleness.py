@@ -40,8 +40,8 @@ class StalenessRule:
     Args:
         param: ``agwu_param``.
         workers: m.
-        fresh: the staleness up to which INVERSE changes nothing: 1, as in the paper. AGWU's factors (Eq. 9) divide by
-            m - 1 already, which is what workers of one speed miss.
+        fresh: the staleness up to which INVERSE changes nothing: 1, as in the paper. AGWU passes m - 1, the staleness
+            of equally fast workers, because Eq. 9 already divides by it.
     """
 
     def __init__(self, param: AgwuSpec, workers: int, fresh: int = 1) -> None:

@@ -2,8 +2,7 @@
 
 It runs the blocks of all stages on one clock, forward in time 1, backward in time 2 (or in two parts of time 1 each),
 messages and draws in none. As soon as a stage is idle, it begins the task that the rule prefers among those whose
-inputs are there. So the order in which each stage works is one in which the whole has been run once: it cannot
-deadlock.
+inputs are there. The scheduler plays all stages once, so the resulting orders cannot deadlock.
 """
 
 from __future__ import annotations
@@ -167,8 +166,8 @@ class OrderRule(Protocol):
 class GPipe:
     """GPipe: all forward passes, then all backward passes (Huang et al. 2019, *GPipe*, section 2.3).
 
-    With several passes (iter_size) this holds for each of them, so the memory is that of one. Of the blocks of a
-    stage, that from which the way is longest goes first.
+    With several passes (iter_size) this holds for each of them, so the memory is that of one. A stage first runs
+    its block with the longest remaining path.
     """
 
     looks_around = False
@@ -209,10 +208,10 @@ class ZeroBubble:
     """ZB-H1: 1F1B with a backward pass in two parts (Qi et al. 2024, *Zero Bubble Pipeline Parallelism*, section 2).
 
     Diffs of inputs come first, since other stages wait for them. Gradients of weights fill the time in which a stage
-    would wait. Of n blocks, block i keeps n - i micro-batches at most, as under 1F1B. Of the last micro-batches it
-    keeps up to i more, whose weights wait, so that their diffs reach block 0 sooner: n at most, as many as block 0
-    keeps under 1F1B. With parts of equal times, an iteration of M micro-batches then takes 3 M + n - 1 parts, where
-    1F1B takes 3 (M + n - 1).
+    would wait. Of n blocks, block i keeps n - i micro-batches at most, as under 1F1B. For the last micro-batches,
+    block i keeps up to i more and delays their weight gradients, so that their diffs reach block 0 sooner: n at most,
+    as many as block 0 keeps under 1F1B. With parts of equal times, an iteration of M micro-batches then takes
+    3 M + n - 1 parts, where 1F1B takes 3 (M + n - 1).
     """
 
     looks_around = False

@@ -13,10 +13,10 @@ Two stages of a segment each and two micro-batches, where flow 0 leads from stag
 These four are exact: gradients are those of all micro-batches, at the same weights.
 
 Delayed gradients: batches overlap although there are no micro-batches (Hybrid / GABRA, Eq. 1 and 2). The path through
-the net leads through n blocks, which are one a stage or, if a stage has several runs of layers, more. In iteration t
-block i of them (from 0) runs batch t forward, and backward the batch whose diff has come down to it by then: batch
-t - (n-1-i). So no block waits for those above it, and the last one uses gradients of the current batch. A block needs
-block i-1 in the same iteration and block i+1 in the one before: so nothing can wait for itself, wherever blocks lie.
+the net has n blocks. A stage with several runs of layers has several blocks. In iteration t block i (from 0)
+runs batch t forward, and backward the batch whose diff has come down to it by then: batch t - (n-1-i). So no block
+waits for those above it, and the last one uses gradients of the current batch. A block needs block i-1 in the same
+iteration and block i+1 in the one before: so nothing can wait for itself, wherever blocks lie.
 Two stages of a segment each, iterations 0 to 2::
 
     D0 F0.0 S0.0 e0.0 T W U            D1 F0.1 S0.1 r0.0 B0.0 X0 e0.1 T0 W U   D2 F0.2 S0.2 r0.1 B0.1 X0 e0.2 T1 W U

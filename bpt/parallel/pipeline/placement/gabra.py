@@ -34,9 +34,9 @@ def good_placement(loads: Loads) -> Ints:
 def random_placements(objective: Objective, count: int, rng: np.random.Generator) -> Ints:
     """Return (count, n) random chromosomes with at least one partition on each device (Algorithm 2).
 
-    Partitions are taken in random order, and go to a random one of the devices that have room for them, within Eq. 6
-    under PROFIT and within their memory; where none has, to any device. Heavy ones come rather earlier. Some of the
-    chromosomes may therefore exceed a limit.
+    Partitions are taken in a random order that favours heavy ones. Each goes to a random one of the devices that have
+    room for it, within Eq. 6 under PROFIT and within their memory. If none has room, it goes to any device, so some
+    chromosomes may exceed a limit.
     """
     loads = objective.loads
     n, m = loads.n, loads.m
@@ -162,8 +162,8 @@ def evolve(objective: Objective, start: Ints, param: GabraSpec) -> Evolution:
 class _Population:
     """A population with its scores and fitness; ``best`` is the row of the best chromosome.
 
-    It grows to ``size`` first, where fewer chromosomes within the limits were found at the start: else a child would
-    take the place of the only one, be it better or not.
+    A child is added while the population is below ``size``, because few chromosomes within the limits were found at the
+    start. Later it replaces the worst chromosome.
     """
 
     def __init__(self, objective: Objective, genes: Ints, size: int = 0) -> None:
