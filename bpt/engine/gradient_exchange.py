@@ -9,7 +9,7 @@ from bpt.engine.scheduler import Scheduler
 
 
 class GradientExchange(Protocol):
-    """Executes the instructions Broadcast, Gather, Exchange, Wait and Average.
+    """Executes the instructions Broadcast, Gather, ExchangeGradients, Wait and Average.
 
     Attributes:
         broadcasts: whether an iteration starts with Broadcast.
@@ -34,13 +34,13 @@ class GradientExchange(Protocol):
         """
 
     def start(self, segment: int) -> None:
-        """``Exchange(segment)``: start to sum the gradients of a segment."""
+        """``ExchangeGradients(segment)``: start to sum the gradients of a segment."""
 
     def wait(self) -> None:
         """``Wait``: return when the gradients of what this rank updates are global."""
 
     def updated(self) -> None:
-        """After ``Update``: start to send other ranks the weights that only this rank has updated."""
+        """After ``UpdateWeights``: start to send other ranks the weights that only this rank has updated."""
 
     def complete_weights(self) -> None:
         """Wait for the weights of all segments that other ranks have updated."""

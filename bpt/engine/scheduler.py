@@ -19,7 +19,7 @@ class Scheduler(Protocol):
     """Says when a rank does what; an Operator says where and how."""
 
     def training(self, iteration: int, first: int) -> Iterable[Instruction]:
-        """Return the instructions of one training iteration of this rank; it ends with Wait and Update.
+        """Return the instructions of one training iteration of this rank; it ends with Wait and UpdateWeights.
 
         Args:
             first: the iteration at which the run began, here and in ``applied``. Older batches are lost.

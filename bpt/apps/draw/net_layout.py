@@ -32,7 +32,7 @@ class LinkSegment:
 
 
 @dataclass
-class Layers:
+class LayoutLayers:
     """The vertices, rank by rank: boxes, and dummies where a link passes a rank.
 
     Attributes:
@@ -55,7 +55,7 @@ class Layers:
         return vertex >= self.boxes
 
 
-def layers_of(boxes: int, links: Sequence[LayoutLink]) -> Layers:
+def layers_of(boxes: int, links: Sequence[LayoutLink]) -> LayoutLayers:
     """Return the ranks of ``boxes`` and their orders; each link goes from a lower to a higher number."""
     ranks = longest_paths(boxes, links)
     layers = _with_dummies(boxes, links, ranks)
@@ -83,7 +83,7 @@ def longest_paths(boxes: int, links: Iterable[LayoutLink]) -> list[int]:
     return ranks
 
 
-def _with_dummies(boxes: int, links: Sequence[LayoutLink], box_ranks: Sequence[int]) -> Layers:
+def _with_dummies(boxes: int, links: Sequence[LayoutLink], box_ranks: Sequence[int]) -> LayoutLayers:
     rank_of = list(box_ranks)
     segments: list[LinkSegment] = []
     trunks: dict[tuple[int, str], list[int]] = {}  # the vertices that a blob passes, its maker first
@@ -96,7 +96,7 @@ def _with_dummies(boxes: int, links: Sequence[LayoutLink], box_ranks: Sequence[i
             segments.append(LinkSegment(trunk[-1], dummy, link.blob))
             trunk.append(dummy)
         segments.append(LinkSegment(trunk[end - start - 1], link.target, link.blob))
-    layers = Layers(boxes, [[] for _ in range(max(rank_of, default=-1) + 1)], rank_of, segments)
+    layers = LayoutLayers(boxes, [[] for _ in range(max(rank_of, default=-1) + 1)], rank_of, segments)
     for segment in segments:
         layers.above[segment.lower].append(segment.upper)
         layers.below[segment.upper].append(segment.lower)
@@ -105,7 +105,7 @@ def _with_dummies(boxes: int, links: Sequence[LayoutLink], box_ranks: Sequence[i
     return layers
 
 
-def _by_depth(layers: Layers) -> list[int]:
+def _by_depth(layers: LayoutLayers) -> list[int]:
     """Return all vertices in depth-first order.
 
     The dummies of long links come last, so that these links start at the right.
@@ -124,7 +124,7 @@ def _by_depth(layers: Layers) -> list[int]:
     return found
 
 
-def order(layers: Layers) -> None:
+def order(layers: LayoutLayers) -> None:
     """Order each rank by barycentres, down and up in turn, then by swaps of neighbours; keep the best order."""
     best, fewest = [list(rank) for rank in layers.ranks], crossings(layers)
     for sweep in range(SWEEPS):
@@ -139,7 +139,7 @@ def order(layers: Layers) -> None:
     layers.ranks[:] = best
 
 
-def crossings(layers: Layers) -> int:
+def crossings(layers: LayoutLayers) -> int:
     """Return the number of pairs of segments that cross."""
     place = places(layers)
     total = 0
@@ -149,12 +149,12 @@ def crossings(layers: Layers) -> int:
     return total
 
 
-def places(layers: Layers) -> dict[int, int]:
+def places(layers: LayoutLayers) -> dict[int, int]:
     """Return the place of each vertex in its rank."""
     return {vertex: place for rank in layers.ranks for place, vertex in enumerate(rank)}
 
 
-def _by_barycentre(layers: Layers, number: int, down: bool) -> None:
+def _by_barycentre(layers: LayoutLayers, number: int, down: bool) -> None:
     beside = layers.ranks[number - 1 if down else number + 1]
     place = {vertex: at for at, vertex in enumerate(beside)}
     neighbours = layers.above if down else layers.below
@@ -167,7 +167,7 @@ def _by_barycentre(layers: Layers, number: int, down: bool) -> None:
     layers.ranks[number] = [rank[at] for at in sorted(range(len(rank)), key=centre)]
 
 
-def _swap(layers: Layers) -> None:
+def _swap(layers: LayoutLayers) -> None:
     """Swap neighbours as long as that saves crossings."""
     place = places(layers)
 
@@ -207,7 +207,7 @@ def columns_needed(length: float, width: float, page: float, aspect: float) -> i
     return min(max(2, round(math.sqrt(length / (width * aspect)))), math.ceil(length / page))
 
 
-def fold(layers: Layers, lengths: Sequence[float], columns: int) -> list[int]:
+def fold(layers: LayoutLayers, lengths: Sequence[float], columns: int) -> list[int]:
     """Return the first rank of each column; the first is 0.
 
     A cut is near the end of an even part, at the rank that the fewest blobs cross.
@@ -229,6 +229,6 @@ def fold(layers: Layers, lengths: Sequence[float], columns: int) -> list[int]:
     return first
 
 
-def crossing(layers: Layers, rank: int) -> int:
+def crossing(layers: LayoutLayers, rank: int) -> int:
     """Return the number of blobs that go from the rank before to ``rank``."""
     return len({(segment.upper, segment.blob) for segment in layers.segments if layers.rank_of[segment.lower] == rank})

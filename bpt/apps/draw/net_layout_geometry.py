@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bpt.apps.draw.net_layout import Layers, LayoutLink, LinkSegment, columns_needed, crossing, fold, layers_of
+from bpt.apps.draw.net_layout import LayoutLayers, LayoutLink, LinkSegment, columns_needed, crossing, fold, layers_of
 from bpt.apps.draw.net_layout_place import place
 
 Point = tuple[float, float]
@@ -98,7 +98,7 @@ def geometry(sizes: Sequence[Point], links: Sequence[LayoutLink], style: Style, 
 class _Plan:
     """The places of all vertices, from which ``geometry`` makes the shapes."""
 
-    def __init__(self, layers: Layers, sizes: Sequence[Point], style: Style, columns: int) -> None:
+    def __init__(self, layers: LayoutLayers, sizes: Sequence[Point], style: Style, columns: int) -> None:
         self.layers, self.sizes, self.style = layers, sizes, style
         across = place(layers, self._distance)
         self.depth = [max((self._size(v)[0] for v in rank), default=0.0) for rank in layers.ranks]

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from statistics import median
 
-from bpt.apps.draw.net_layout import Layers, places
+from bpt.apps.draw.net_layout import LayoutLayers, places
 
 ROUNDS = 60
 _PAIR = 2
 
 
-def place(layers: Layers, distance: Callable[[int, int], float]) -> list[float]:
+def place(layers: LayoutLayers, distance: Callable[[int, int], float]) -> list[float]:
     """Return the place of each vertex across its rank; the smallest is 0.
 
     Args:
@@ -55,7 +55,7 @@ def place(layers: Layers, distance: Callable[[int, int], float]) -> list[float]:
     return [at[block] - start for block in block_of]
 
 
-def blocks(layers: Layers) -> list[int]:
+def blocks(layers: LayoutLayers) -> list[int]:
     """Return the block of each vertex; a block has the number of one of its vertices."""
     block_of = list(range(len(layers.rank_of)))
     where = places(layers)
@@ -69,7 +69,7 @@ def blocks(layers: Layers) -> list[int]:
     return block_of
 
 
-def _pulls(layers: Layers, block_of: list[int]) -> dict[int, list[int]]:
+def _pulls(layers: LayoutLayers, block_of: list[int]) -> dict[int, list[int]]:
     """Return the blocks that each block is joined to, once for each segment.
 
     Segments between boxes count; a block that has none counts its segments with dummies.
@@ -86,7 +86,7 @@ def _pulls(layers: Layers, block_of: list[int]) -> dict[int, list[int]]:
     return {block: of_boxes.get(block) or pulls for block, pulls in of_all.items()}
 
 
-def _paths(layers: Layers) -> Iterator[list[int]]:
+def _paths(layers: LayoutLayers) -> Iterator[list[int]]:
     """Yield paths that contain each vertex once: the path with the most boxes, then the longest of the rest, and so on.
 
     The first path is cut where two paths with the most boxes part or meet, so that the other parts are placed between
@@ -106,7 +106,7 @@ def _paths(layers: Layers) -> Iterator[list[int]]:
         yield path
 
 
-def _longest(layers: Layers, sequence: list[int], free: set[int], counts: Callable[[int], bool]) -> list[int]:
+def _longest(layers: LayoutLayers, sequence: list[int], free: set[int], counts: Callable[[int], bool]) -> list[int]:
     """Return the path of ``free`` vertices with the most vertices that ``counts``; of equal paths the middle one."""
     length: dict[int, int] = {}
     before: dict[int, int] = {}
@@ -124,7 +124,7 @@ def _longest(layers: Layers, sequence: list[int], free: set[int], counts: Callab
     return path[::-1]
 
 
-def _on_longest(layers: Layers, sequence: list[int]) -> set[int]:
+def _on_longest(layers: LayoutLayers, sequence: list[int]) -> set[int]:
     """Return the vertices on paths with the most boxes."""
     to: dict[int, int] = {}
     onwards: dict[int, int] = {}
@@ -137,7 +137,7 @@ def _on_longest(layers: Layers, sequence: list[int]) -> set[int]:
     return {vertex for vertex in sequence if to[vertex] + onwards[vertex] - (not layers.is_dummy(vertex)) == most}
 
 
-def _pieces(layers: Layers, path: list[int], most: set[int]) -> Iterator[list[int]]:
+def _pieces(layers: LayoutLayers, path: list[int], most: set[int]) -> Iterator[list[int]]:
     """Yield the pieces of ``path``, cut where exactly one other path through ``most`` parts from it or meets it."""
     piece = path[:1]
     for upper, lower in pairwise(path):

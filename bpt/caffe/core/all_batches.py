@@ -54,7 +54,7 @@ class BatchNet(Protocol):
         """Run the net backward."""
 
 
-class Batches:
+class PaddedBatches:
     """Samples in batches of the net's size; the last batch is padded with zeros.
 
     Args:
@@ -91,7 +91,7 @@ class Batches:
             }
 
 
-class Gathered:
+class GatheredRows:
     """The results of all batches, concatenated by blob."""
 
     def __init__(self) -> None:
@@ -120,7 +120,7 @@ def forward_all(net: BatchNet, blobs: Names = (), **inputs: npt.ArrayLike) -> di
         UserError: an input is missing, or an argument is not an input.
     """
     batches = _batches(net, inputs)
-    found = Gathered()
+    found = GatheredRows()
     for batch in batches:
         found.add(net.forward(blobs, **batch))
     return found.rows(batches.samples)
@@ -139,8 +139,8 @@ def forward_backward_all(
         The data that ``forward_all`` returns, and the diffs of the inputs and of ``diffs``.
     """
     forward = _batches(net, {name: rows for name, rows in arrays.items() if name not in net.outputs})
-    backward = Batches({name: rows for name, rows in arrays.items() if name in net.outputs}, net.blobs)
-    data, gradients = Gathered(), Gathered()
+    backward = PaddedBatches({name: rows for name, rows in arrays.items() if name in net.outputs}, net.blobs)
+    data, gradients = GatheredRows(), GatheredRows()
     nothing: Batch = {}
     for batch, starts in zip_longest(forward, backward, fillvalue=nothing):
         data.add(net.forward(blobs, **batch))
@@ -148,8 +148,8 @@ def forward_backward_all(
     return data.rows(forward.samples), gradients.rows(forward.samples)
 
 
-def _batches(net: BatchNet, inputs: Samples) -> Batches:
+def _batches(net: BatchNet, inputs: Samples) -> PaddedBatches:
     if not net.inputs or set(inputs) != set(net.inputs):
         wanted = ", ".join(net.inputs) or "none, for its layers read data: call forward()"
         raise UserError(f"the net's inputs are {wanted}; given {', '.join(inputs) or 'none'}")
-    return Batches(inputs, net.blobs)
+    return PaddedBatches(inputs, net.blobs)

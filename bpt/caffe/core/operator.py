@@ -24,7 +24,7 @@ Callback = Callable[[int], object]
 """A function that is called with the number of a layer."""
 
 
-class Memory(dict[int, Tensor]):
+class BlobMemory(dict[int, Tensor]):
     """Tensors by edge; all versions of a blob that layers rewrite in place share one entry, the last one written.
 
     A version with a ``loss_weight`` has its own entry: the weight is its diff and must outlast the backward pass.
@@ -72,7 +72,7 @@ class BlobOperator(Operator):
     """
 
     def __init__(self, net: Net, device: torch.device | str) -> None:
-        memory = MicroBatchState(net.context, Memory(net.graph), Memory(net.graph))
+        memory = MicroBatchState(net.context, BlobMemory(net.graph), BlobMemory(net.graph))
         compute = partial(LibraryCompute, keeps_graphs=True)
         super().__init__(net, per_layer(net.graph), device, compute=compute, state=memory)
         self.closed = False

@@ -110,7 +110,7 @@ class Exchange:
         raise NotImplementedError
 
     def start(self, segment: int) -> None:
-        """Execute the instruction ``Exchange(segment)``."""
+        """Execute the instruction ``ExchangeGradients(segment)``."""
         raise NotImplementedError
 
     def wait(self) -> None:

@@ -11,8 +11,8 @@ Read the files in this order:
 2. ``idpa.py``: the samples of each node.
 3. ``update_factors.py`` and ``global_versions.py``: factors and versions of the global weights; beyond the paper,
    ``staleness.py`` and ``outer_step.py``: corrections of stale submissions, and momentum over versions.
-4. ``outer_instructions.py``, ``base.py``, ``finish.py`` and ``migration.py``: OuterSchedule; ``sgwu.py``,
-   ``agwu.py``, ``asgd.py``: its strategies.
+4. ``outer_instructions.py``, ``worker_table.py``, ``base.py``, ``finish.py`` and ``migration.py``: OuterSchedule;
+   ``sgwu.py``, ``agwu.py``, ``asgd.py``: its strategies.
 5. ``exchanges.py``: the schedule that a solver asks for.
 6. ``replay.py``, ``quantities.py`` and ``simulation``: replays, reported quantities, and a virtual clock.
 

@@ -13,7 +13,7 @@ from bpt.config.plan.run_plan import ParallelSpec
 from bpt.parallel.outer.base import DEFAULTS, OuterSchedule
 from bpt.parallel.outer.global_versions import Versions
 from bpt.parallel.outer.idpa import Idpa
-from bpt.parallel.outer.outer_instructions import Discard, Instruction, Merge, SubmissionReport
+from bpt.parallel.outer.outer_instructions import Discard, Merge, OuterInstruction, SubmissionReport
 from bpt.parallel.outer.staleness import StalenessRule
 from bpt.parallel.outer.update_factors import AgwuUpdate, Normalizer
 
@@ -52,19 +52,19 @@ class Agwu(OuterSchedule):
     def remember(self, *workers: int) -> None:
         self._staleness.remember(*workers)
 
-    def _exchange(self, report: SubmissionReport) -> list[Instruction]:
+    def _exchange(self, report: SubmissionReport) -> list[OuterInstruction]:
         self._waiting.append(report)
         return self._release()
 
-    def _release(self) -> list[Instruction]:
+    def _release(self) -> list[OuterInstruction]:
         """Serve all that may submit, in the order of their arrival."""
-        instructions: list[Instruction] = []
+        instructions: list[OuterInstruction] = []
         while ready := next((report for report in self._waiting if self.versions.may_submit(report.worker)), None):
             self._waiting.remove(ready)
             instructions += self._serve(ready)
         return instructions
 
-    def _serve(self, report: SubmissionReport) -> list[Instruction]:
+    def _serve(self, report: SubmissionReport) -> list[OuterInstruction]:
         worker = report.worker
         if not report.samples:  # earlier iterations ran past the end of this pass
             self._divide(worker)
@@ -86,14 +86,14 @@ class Agwu(OuterSchedule):
     def _share(self, worker: int) -> float:
         return self.table.share(worker) if self._by_samples else 1.0
 
-    def _discard(self, worker: int) -> list[Instruction]:
+    def _discard(self, worker: int) -> list[OuterInstruction]:
         """Drop a submission; its worker continues with the newest weights."""
         dropped = AgwuUpdate(worker, self.versions.base(worker), self.versions.newest, 0.0, 0.0)
         self.versions.fetch(worker)
         self._divide(worker)
         return [Discard(dropped), self._send(worker, self.versions.newest)]
 
-    def _without(self, lost: Sequence[int]) -> list[Instruction]:
+    def _without(self, lost: Sequence[int]) -> list[OuterInstruction]:
         self._waiting = [report for report in self._waiting if report.worker not in lost]
         for worker in lost:
             self._staleness.forget(worker)

@@ -11,7 +11,7 @@ from bpt.config.plan.run_plan import ParallelSpec
 from bpt.parallel.outer.agwu import Agwu
 from bpt.parallel.outer.base import DEFAULTS
 from bpt.parallel.outer.idpa import Idpa
-from bpt.parallel.outer.outer_instructions import ApplyGradient, Instruction, SubmissionReport
+from bpt.parallel.outer.outer_instructions import ApplyGradient, OuterInstruction, SubmissionReport
 
 
 class Asgd(Agwu):
@@ -46,18 +46,18 @@ class Asgd(Agwu):
         self._unfetched = [0] * idpa.nodes  # iterations since each has taken the weights
         self._before = Fraction(0)
 
-    def submitted(self, report: SubmissionReport) -> list[Instruction]:
+    def submitted(self, report: SubmissionReport) -> list[OuterInstruction]:
         self._before = self.progress
         return super().submitted(report)
 
-    def _exchange(self, report: SubmissionReport) -> list[Instruction]:
+    def _exchange(self, report: SubmissionReport) -> list[OuterInstruction]:
         if report.iterations:
             return super()._exchange(report)
         # An iteration of the pass before has trained this one to its end: there is no gradient.
         self._divide(report.worker)
         return [self._send(report.worker, self.versions.newest, weights=False)]
 
-    def _serve(self, report: SubmissionReport) -> list[Instruction]:
+    def _serve(self, report: SubmissionReport) -> list[OuterInstruction]:
         worker = report.worker
         self._unfetched[worker] += report.iterations
         fetches = self._unfetched[worker] >= self._fetch

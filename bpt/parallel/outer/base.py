@@ -19,10 +19,10 @@ from bpt.parallel.outer.idpa import Idpa, total_iterations
 from bpt.parallel.outer.migration import Migration, PlannedMove
 from bpt.parallel.outer.outer_instructions import (
     CutShort,
-    Instruction,
     Lost,
     Migrated,
     Order,
+    OuterInstruction,
     SendOrder,
     SubmissionReport,
 )
@@ -76,17 +76,17 @@ class OuterSchedule(ABC):
         self._steps = OuterSteps(settings.outer_param)
         self._finish = Finish() if together else None
         self._migration = Migration(idpa) if migrate else None
-        self._migrated: list[Instruction] = []  # since the last instructions
+        self._migrated: list[OuterInstruction] = []  # since the last instructions
         self._stopping = False
         self._ended = 0  # workers whose end is settled
         self._given = False  # whether samples have been handed out since workers were last woken
 
-    def begin(self, frequencies: Sequence[float | None]) -> list[Instruction]:
+    def begin(self, frequencies: Sequence[float | None]) -> list[OuterInstruction]:
         """Start all workers, with the first batch; ``frequencies`` as for ``Idpa.first``."""
         self._give(self.idpa.first(frequencies))
         return self._wake()
 
-    def submitted(self, report: SubmissionReport) -> list[Instruction]:
+    def submitted(self, report: SubmissionReport) -> list[OuterInstruction]:
         """Return the instructions that follow from a worker's submission."""
         node = self.nodes[report.worker]
         assert node.state is WorkerState.TRAINING, (report, node)
@@ -116,7 +116,7 @@ class OuterSchedule(ABC):
         """
         return self._needs_batch(self.nodes[worker].passes // 1 + 1) or (self._migration is not None and self.idpa.done)
 
-    def lost(self, *workers: int) -> list[Instruction]:
+    def lost(self, *workers: int) -> list[OuterInstruction]:
         """Return what follows from the loss of workers: the others that still train get their samples.
 
         Raises:
@@ -164,11 +164,11 @@ class OuterSchedule(ABC):
         return self.table.progress
 
     @abstractmethod
-    def _exchange(self, report: SubmissionReport) -> list[Instruction]:
+    def _exchange(self, report: SubmissionReport) -> list[OuterInstruction]:
         """Return the instructions for a worker's submission."""
 
     @abstractmethod
-    def _without(self, lost: Sequence[int]) -> list[Instruction]:
+    def _without(self, lost: Sequence[int]) -> list[OuterInstruction]:
         """Return the instructions for the remaining workers after a loss."""
 
     @abstractmethod
@@ -223,7 +223,7 @@ class OuterSchedule(ABC):
             self._note(worker)
         self._migrated.append(Migrated(move.giver, move.taker, move.samples, move.times, move.longest))
 
-    def _with_moves(self, instructions: list[Instruction]) -> list[Instruction]:
+    def _with_moves(self, instructions: list[OuterInstruction]) -> list[OuterInstruction]:
         """Return the moves that were decided with ``instructions``, and then these."""
         moves, self._migrated = self._migrated, []
         return [*moves, *instructions]
@@ -270,9 +270,9 @@ class OuterSchedule(ABC):
                 finish.forget(worker)
         self._ended += 1
 
-    def _wake(self) -> list[Instruction]:
+    def _wake(self) -> list[OuterInstruction]:
         """Start parked workers that have got their first samples; at the end, stop the others."""
-        sends: list[Instruction] = []
+        sends: list[OuterInstruction] = []
         if self._given and not self._stopping and self.table.count(WorkerState.PARKED):
             ready = [worker for worker in self.table.workers(WorkerState.PARKED) if self.nodes[worker].pending]
             sends += [self._send(worker, self._joins(worker)) for worker in ready]
@@ -336,7 +336,7 @@ class OuterSchedule(ABC):
         times = [(node.seconds_per_sample() or 0.0) * node.all_samples for node in nodes]
         return min((seconds for seconds in times if seconds), default=None)
 
-    def _cut(self, report: SubmissionReport) -> list[Instruction]:
+    def _cut(self, report: SubmissionReport) -> list[OuterInstruction]:
         order = self.nodes[report.worker].order
         assert order is not None, report
         if report.passes >= order.until or (order.iterations and report.iterations >= order.iterations):

@@ -203,7 +203,7 @@ class Settled:
     inner: int
 
 
-Instruction: TypeAlias = (
+OuterInstruction: TypeAlias = (
     Merge | AverageSubmitted | ApplyGradient | Discard | SendOrder | Lost | Migrated | CutShort | Settled
 )
 
@@ -212,12 +212,12 @@ Fields = Mapping[str, Any]
 
 
 # Logs of all versions have these names.
-_NAMES_IN_LOGS: dict[type[Instruction], str] = {
+_NAMES_IN_LOGS: dict[type[OuterInstruction], str] = {
     AverageSubmitted: "Average", ApplyGradient: "Descend", SendOrder: "Send", CutShort: "Cut",
 }  # fmt: skip
 
 
-def to_line(instruction: Instruction) -> str:
+def to_line(instruction: OuterInstruction) -> str:
     """Return one line of JSON; numbers are exact.
 
     What most runs do not have is left out: samples that an order gives, damping, corrections and outer steps.
@@ -233,7 +233,7 @@ def to_line(instruction: Instruction) -> str:
     return json.dumps({_NAMES_IN_LOGS.get(kind, kind.__name__): fields}, default=str)
 
 
-def from_line(line: str) -> Instruction:
+def from_line(line: str) -> OuterInstruction:
     """Return the instruction or report that ``to_line`` has written.
 
     Raises:
@@ -268,7 +268,7 @@ def _step(fields: Fields) -> dict[str, OuterStep]:
     return {"step": OuterStep(**fields["step"])} if "step" in fields else {}
 
 
-_MAKERS: dict[str, Callable[[Fields], Instruction]] = {
+_MAKERS: dict[str, Callable[[Fields], OuterInstruction]] = {
     "Merge": lambda fields: Merge(**_update(fields)),
     "Descend": lambda fields: ApplyGradient(progress=Fraction(fields["progress"]), **_update(fields)),
     "Discard": lambda fields: Discard(**_update(fields)),

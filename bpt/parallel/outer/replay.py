@@ -13,20 +13,20 @@ from bpt.parallel.outer.outer_instructions import (
     AverageSubmitted,
     CutShort,
     Discard,
-    Instruction,
     Lost,
     Merge,
     Order,
+    OuterInstruction,
     SendOrder,
     Settled,
     SubmissionReport,
 )
 
 
-def _with_actual_ends(instructions: Iterable[Instruction]) -> list[Instruction]:
+def _with_actual_ends(instructions: Iterable[OuterInstruction]) -> list[OuterInstruction]:
     """Return the instructions with orders that end where workers have submitted."""
     cuts: dict[int, CutShort] = {}
-    backward: list[Instruction] = []
+    backward: list[OuterInstruction] = []
     for instruction in reversed(list(instructions)):
         match instruction:
             case Settled():  # a worker knows that from the start
@@ -59,7 +59,7 @@ class Replay:
         stopped: whether the run of the log was stopped before all passes were done.
     """
 
-    def __init__(self, instructions: Iterable[Instruction], workers: int, total: Fraction) -> None:
+    def __init__(self, instructions: Iterable[OuterInstruction], workers: int, total: Fraction) -> None:
         logged = list(instructions)
         stops = [each.order for each in logged if isinstance(each, SendOrder) and each.order.stop]
         lost = {worker for each in logged if isinstance(each, Lost) for worker in each.workers}
@@ -77,11 +77,11 @@ class Replay:
         self._lost: set[int] = set()
         self._workers = workers
 
-    def begin(self, frequencies: Sequence[float | None]) -> list[Instruction]:
+    def begin(self, frequencies: Sequence[float | None]) -> list[OuterInstruction]:
         """Return the first orders; the nodes' measurements do not count."""
         return self._advance()
 
-    def submitted(self, report: SubmissionReport) -> list[Instruction]:
+    def submitted(self, report: SubmissionReport) -> list[OuterInstruction]:
         """Return the logged instructions that follow from a worker's submission."""
         self._passes[report.worker] = report.passes
         self._submitted.add(report.worker)
@@ -91,7 +91,7 @@ class Replay:
     def progressed(self, worker: int, samples: int, seconds: float) -> None:
         """Ignore progress, which does not count in a replay."""
 
-    def lost(self, *workers: int) -> list[Instruction]:
+    def lost(self, *workers: int) -> list[OuterInstruction]:
         """Return what follows from a loss: the run cannot be repeated to its end, and workers without a turn stop."""
         self._lost |= set(workers)
         self._submitted -= self._lost  # their weights are lost
@@ -112,8 +112,8 @@ class Replay:
         done = sum((n * min(p, self._total) for n, p in zip(self._samples, self._passes, strict=True)), Fraction(0))
         return done / (sum(self._samples) * self._total) if done else done
 
-    def _advance(self) -> list[Instruction]:
-        instructions: list[Instruction] = []
+    def _advance(self) -> list[OuterInstruction]:
+        instructions: list[OuterInstruction] = []
         while self._left and self._ready(self._left[0]):
             instruction = self._left.popleft()
             if isinstance(instruction, SendOrder):
@@ -131,13 +131,13 @@ class Replay:
             instructions += [self._stop(worker) for worker in sorted(self._waiting - self._lost)]
         return instructions
 
-    def _ready(self, instruction: Instruction) -> bool:
+    def _ready(self, instruction: OuterInstruction) -> bool:
         """Return whether its workers have submitted; for an order, one submission is enough."""
         there = self._waiting if isinstance(instruction, SendOrder) else self._submitted
         return self._needs(instruction) <= there
 
     @staticmethod
-    def _needs(instruction: Instruction) -> set[int]:
+    def _needs(instruction: OuterInstruction) -> set[int]:
         match instruction:
             case Merge(update) | ApplyGradient(update) | Discard(update):
                 return {update.worker}

@@ -11,7 +11,7 @@ from fractions import Fraction
 from bpt.config.plan.run_plan import ParallelSpec
 from bpt.parallel.outer.base import DEFAULTS, OuterSchedule
 from bpt.parallel.outer.idpa import Idpa
-from bpt.parallel.outer.outer_instructions import AverageSubmitted, Instruction, SubmissionReport
+from bpt.parallel.outer.outer_instructions import AverageSubmitted, OuterInstruction, SubmissionReport
 from bpt.parallel.outer.update_factors import sgwu_factors
 from bpt.parallel.outer.worker_table import WorkerState
 
@@ -43,17 +43,17 @@ class Sgwu(OuterSchedule):
         others = self.table.count(WorkerState.TRAINING) - (self.nodes[worker].state is WorkerState.TRAINING)
         return not others and super().hands_out(worker)
 
-    def _exchange(self, report: SubmissionReport) -> list[Instruction]:
+    def _exchange(self, report: SubmissionReport) -> list[OuterInstruction]:
         self._reports[report.worker] = report
         return self._complete()
 
-    def _complete(self) -> list[Instruction]:
+    def _complete(self) -> list[OuterInstruction]:
         """Return the instructions for the new version, once all have submitted."""
         if self.table.count(WorkerState.TRAINING) or not self._reports:
             return []
         workers = tuple(sorted(self._reports))
         trained = tuple(worker for worker in workers if self._reports[worker].samples)
-        averages: list[Instruction] = []
+        averages: list[OuterInstruction] = []
         if trained:  # workers that have trained nothing since their last order have nothing to add
             samples = [self.nodes[worker].samples for worker in trained] if self._by_samples else []
             factors = sgwu_factors([self._reports[worker].accuracy for worker in trained], samples)
@@ -64,7 +64,7 @@ class Sgwu(OuterSchedule):
         sends = [self._send(worker, self._version) for worker in workers]
         return [*averages, *sends]
 
-    def _without(self, lost: Sequence[int]) -> list[Instruction]:
+    def _without(self, lost: Sequence[int]) -> list[OuterInstruction]:
         for worker in lost:
             self._reports.pop(worker, None)
         return self._complete()

@@ -12,5 +12,5 @@ Read the files in this order:
 2. ``bpt/engine/optim/weight_slices.py``: the slices, which an update rule takes for parameters.
 3. ``slice_messages.py`` and ``sliced_update.py``: sums and gathers of slices.
 4. ``gather_schedule.py``: the instruction Gather, which waits for a segment's weights.
-5. ``bpt/parallel/cgdp/sliced_host_sum.py`` and ``sliced_exchange.py``: the same under CGDP.
+5. ``bpt/parallel/cgdp/sliced_host_sum.py`` and ``bpt/parallel/cgdp/sliced_exchange.py``: the same under CGDP.
 """

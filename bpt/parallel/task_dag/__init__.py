@@ -12,7 +12,7 @@ Read the files in this order:
    ``area_tasks.py`` with ``areas.py``, ``weight_tasks.py`` (neurons and filters) and ``moment_tasks.py``.
    ``pointwise.py`` has a faster convolution.
 5. ``parameter_tasks.py``: gradients and updates as tasks.
-6. ``segment_plan.py``: all tasks of a segment.
+6. ``segment_plan.py``: all tasks of a segment; ``dag_replay.py``: how long they would take.
 7. ``pool.py`` and ``library.py``: the threads.
 8. ``task_compute.py``: TaskDagCompute, which the operator uses.
 """

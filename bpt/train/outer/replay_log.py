@@ -15,7 +15,7 @@ from bpt.base.errors import FileError, UserError, WriteError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.fields import different_fields
 from bpt.config.proto.text import parse_text
-from bpt.parallel.outer.outer_instructions import Instruction, Settled, from_line, to_line
+from bpt.parallel.outer.outer_instructions import OuterInstruction, Settled, from_line, to_line
 
 _TITLE = "bpt replay log"
 _FORMAT = 2
@@ -49,7 +49,7 @@ class RecordedRun:
 
     path: str
     facts: RunFacts
-    instructions: tuple[Instruction, ...]
+    instructions: tuple[OuterInstruction, ...]
 
     @property
     def engines(self) -> dict[int, tuple[int, int]]:
@@ -67,7 +67,7 @@ class ReplayLog:
         """Write the first line."""
         self._write(json.dumps({_TITLE: _FORMAT, **asdict(facts)}))
 
-    def add(self, instruction: Instruction) -> None:
+    def add(self, instruction: OuterInstruction) -> None:
         """Write the next line."""
         self._write(to_line(instruction))
 

@@ -16,10 +16,10 @@ from bpt.parallel.outer.outer_instructions import (
     ApplyGradient,
     AverageSubmitted,
     Discard,
-    Instruction,
     Lost,
     Merge,
     Migrated,
+    OuterInstruction,
     SendOrder,
     Settled,
 )
@@ -137,7 +137,7 @@ class MainServer:
                 self._execute(self._lost(worker))
                 self._weights.forget(worker)
 
-    def _lost(self, worker: int) -> list[Instruction]:
+    def _lost(self, worker: int) -> list[OuterInstruction]:
         """Return the instructions that follow from the loss of a worker."""
         try:
             instructions = self._schedule.lost(worker)
@@ -149,7 +149,7 @@ class MainServer:
         self._monitor.record_lost(worker, any(isinstance(each, Lost) and each.taken_over for each in instructions))
         return instructions
 
-    def _execute(self, instructions: Sequence[Instruction]) -> None:
+    def _execute(self, instructions: Sequence[OuterInstruction]) -> None:
         version = self.version
         for instruction in instructions:
             match instruction:

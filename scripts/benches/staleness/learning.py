@@ -20,9 +20,9 @@ from bpt.parallel.outer.exchanges import make_schedule, passes_of
 from bpt.parallel.outer.outer_instructions import (
     ApplyGradient,
     AverageSubmitted,
-    Instruction,
     Merge,
     Order,
+    OuterInstruction,
     Settled,
     SubmissionReport,
 )
@@ -83,7 +83,7 @@ class LearningSimulator(Simulator):
         self._fetched: dict[int, Buffer | None] = {}
         self._seen: dict[int, SubmissionReport] = {}
 
-    def _carry_out(self, instructions: Iterable[Instruction]) -> None:
+    def _carry_out(self, instructions: Iterable[OuterInstruction]) -> None:
         for instruction in instructions:
             match instruction:
                 case Merge():

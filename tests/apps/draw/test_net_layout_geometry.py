@@ -7,7 +7,7 @@ from itertools import combinations, pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpt.apps.draw.net_layout import Layers, LayoutLink, layers_of
+from bpt.apps.draw.net_layout import LayoutLayers, LayoutLink, layers_of
 from bpt.apps.draw.net_layout_geometry import Geometry, Style, geometry
 from bpt.apps.draw.net_layout_place import blocks, place
 from tests.apps.draw.layout_graphs import chain, graphs
@@ -108,7 +108,7 @@ def test_a_short_branch_comes_as_near_as_it_may() -> None:
     assert abs(across[3] - across[1]) == 10
 
 
-def check(layers: Layers, across: list[float]) -> None:
+def check(layers: LayoutLayers, across: list[float]) -> None:
     for rank in layers.ranks:
         for left, right in pairwise(rank):
             assert across[right] - across[left] >= 10 - 1e-9

@@ -15,7 +15,7 @@ from bpt.parallel.outer.agwu import Agwu
 from bpt.parallel.outer.asgd import Asgd
 from bpt.parallel.outer.base import OuterSchedule
 from bpt.parallel.outer.idpa import DivisionRule, Idpa, Udpa
-from bpt.parallel.outer.outer_instructions import Instruction, Lost, Order, SendOrder, SubmissionReport
+from bpt.parallel.outer.outer_instructions import Lost, Order, OuterInstruction, SendOrder, SubmissionReport
 from bpt.parallel.outer.replay import Replay
 from bpt.parallel.outer.sgwu import Sgwu
 
@@ -70,7 +70,7 @@ class Play:
     ) -> None:  # fmt: skip
         self.schedule = schedule
         self.players = [Player() for _ in speeds]
-        self.log: list[Instruction] = []
+        self.log: list[OuterInstruction] = []
         self.now = 0.0
         self._speeds = list(speeds)
         self._hints = hints
@@ -96,7 +96,7 @@ class Play:
     def _at(self, time: float, happen: Callable[..., None], *arguments: float) -> None:
         heapq.heappush(self._events, (time, next(self._numbers), happen, arguments))
 
-    def _do(self, instructions: Iterable[Instruction]) -> None:
+    def _do(self, instructions: Iterable[OuterInstruction]) -> None:
         for instruction in instructions:
             self.log.append(instruction)
             if isinstance(instruction, SendOrder):

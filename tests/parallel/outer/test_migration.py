@@ -14,7 +14,7 @@ from bpt.parallel.outer.asgd import Asgd
 from bpt.parallel.outer.base import OuterSchedule
 from bpt.parallel.outer.idpa import DivisionRule, Idpa
 from bpt.parallel.outer.migration import Migration, PlannedMove, moves
-from bpt.parallel.outer.outer_instructions import Instruction, Lost, Migrated, Order, SendOrder, SubmissionReport
+from bpt.parallel.outer.outer_instructions import Lost, Migrated, Order, OuterInstruction, SendOrder, SubmissionReport
 from bpt.parallel.outer.replay import Replay
 from bpt.parallel.outer.sgwu import Sgwu
 from bpt.parallel.outer.simulation.outcome import SimulationOutcome
@@ -102,7 +102,7 @@ def trained(worker: int, passes: int, samples: int, pace: float) -> SubmissionRe
     return SubmissionReport(worker, Fraction(passes), samples, samples, samples * pace)
 
 
-def orders(instructions: list[Instruction]) -> dict[int, Order]:
+def orders(instructions: list[OuterInstruction]) -> dict[int, Order]:
     return {each.order.worker: each.order for each in instructions if isinstance(each, SendOrder)}
 
 
@@ -194,7 +194,7 @@ def test_others_end_sooner(exchange: str) -> None:
 def test_nothing_moves_while_speeds_stay() -> None:
     """IDPA has divided by the true speeds already: the run is that without migration, instruction by instruction."""
 
-    def log(migrate: bool) -> list[Instruction]:
+    def log(migrate: bool) -> list[OuterInstruction]:
         schedule = Agwu(Idpa(120, 3, 4), Fraction(8), migrate=migrate)
         return Play(schedule, [10.0, 5.0, 20.0], hints=True).run().log
 

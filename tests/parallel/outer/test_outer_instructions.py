@@ -16,11 +16,11 @@ from bpt.parallel.outer.outer_instructions import (
     AverageSubmitted,
     CutShort,
     Discard,
-    Instruction,
     Lost,
     Merge,
     Migrated,
     Order,
+    OuterInstruction,
     SendOrder,
     Settled,
     from_line,
@@ -52,7 +52,7 @@ instructions = st.one_of(
 
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(instructions)
-def test_there_and_back(instruction: Instruction) -> None:
+def test_there_and_back(instruction: OuterInstruction) -> None:
     line = to_line(instruction)
     assert "\n" not in line
     back = from_line(line + "\n")
@@ -93,7 +93,7 @@ def test_there_and_back(instruction: Instruction) -> None:
         ),
     ],
 )
-def test_what_lines_look_like(instruction: Instruction, line: str) -> None:
+def test_what_lines_look_like(instruction: OuterInstruction, line: str) -> None:
     """Logs of today can be read tomorrow."""
     assert to_line(instruction) == line
     assert from_line(line) == instruction

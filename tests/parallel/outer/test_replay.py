@@ -16,10 +16,10 @@ from bpt.parallel.outer.outer_instructions import (
     ApplyGradient,
     AverageSubmitted,
     CutShort,
-    Instruction,
     Lost,
     Merge,
     Order,
+    OuterInstruction,
     SendOrder,
     Settled,
     SubmissionReport,
@@ -44,9 +44,9 @@ def recorded(exchange: str, seed: int) -> tuple[Play, int, Fraction]:
     return Play(schedule, speeds, deaths=deaths, stops=stops).run(), workers, schedule.total
 
 
-def as_it_went(log: Iterable[Instruction]) -> list[Instruction]:
+def as_it_went(log: Iterable[OuterInstruction]) -> list[OuterInstruction]:
     """The log, where orders that were cut end where they were."""
-    result: list[Instruction] = []
+    result: list[OuterInstruction] = []
     for instruction in log:
         if not isinstance(instruction, CutShort):
             result.append(instruction)
@@ -60,14 +60,14 @@ def as_it_went(log: Iterable[Instruction]) -> list[Instruction]:
     return result
 
 
-def again(log: Iterable[Instruction], workers: int, total: Fraction, seed: int, **more: object) -> Play:
+def again(log: Iterable[OuterInstruction], workers: int, total: Fraction, seed: int, **more: object) -> Play:
     """Replay with workers of other speeds."""
     generator = random.Random(seed)
     speeds = [generator.uniform(1, 20) for _ in range(workers)]
     return Play(Replay(log, workers, total), speeds, **more).run()  # type: ignore[arg-type]
 
 
-def changes(log: Iterable[Instruction]) -> list[Instruction]:
+def changes(log: Iterable[OuterInstruction]) -> list[OuterInstruction]:
     """What changes the global weights."""
     return [each for each in log if isinstance(each, Merge | AverageSubmitted | ApplyGradient)]
 

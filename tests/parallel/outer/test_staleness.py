@@ -15,8 +15,8 @@ from bpt.parallel.outer.outer_instructions import (
     ApplyGradient,
     AverageSubmitted,
     Discard,
-    Instruction,
     Merge,
+    OuterInstruction,
     SendOrder,
 )
 from bpt.parallel.outer.sgwu import Sgwu
@@ -97,7 +97,7 @@ def test_a_table_of_agwu_weighs_by_samples() -> None:
 
 def test_asgd_by_rule() -> None:
 
-    def log(kind: int) -> list[Instruction]:
+    def log(kind: int) -> list[OuterInstruction]:
         schedule = Asgd(Udpa(8 * BATCH, 2), Fraction(1), settings=settings(kind, staleness_limit=2))
         return Play(schedule, [3.0, 0.99]).run().log
 

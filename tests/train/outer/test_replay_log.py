@@ -14,10 +14,10 @@ from bpt.parallel.outer.outer_instructions import (
     ApplyGradient,
     AverageSubmitted,
     CutShort,
-    Instruction,
     Lost,
     Merge,
     Order,
+    OuterInstruction,
     SendOrder,
     Settled,
 )
@@ -26,7 +26,7 @@ from bpt.train.outer.replay_log import RecordedRun, RunFacts, check_replay, read
 
 SOLVER = "max_iter: 9\nparallel_param {\n  exchange: AGWU\n}\n"
 FACTS = RunFacts(SOLVER, "def", "012", 60_000, 2, 2**63 + 1, (1, 4))
-INSTRUCTIONS: tuple[Instruction, ...] = (
+INSTRUCTIONS: tuple[OuterInstruction, ...] = (
     Settled(1, 2, 0),
     SendOrder(Order(0, 0, Fraction(1), Fraction(0), ((0, 5),), batch=1)),
     Merge(AgwuUpdate(0, 0, 0, 0.1, 1 / 3)),

@@ -15,9 +15,9 @@ from bpt.parallel.outer.outer_instructions import (
     ApplyGradient,
     AverageSubmitted,
     Discard,
-    Instruction,
     Merge,
     Order,
+    OuterInstruction,
     SendOrder,
     SubmissionReport,
 )
@@ -84,7 +84,7 @@ class Simulator:
             self._events.advance()
         return self._outcome()
 
-    def _carry_out(self, instructions: Iterable[Instruction]) -> None:
+    def _carry_out(self, instructions: Iterable[OuterInstruction]) -> None:
         for instruction in instructions:
             if isinstance(instruction, SendOrder):
                 self._send(instruction.order)

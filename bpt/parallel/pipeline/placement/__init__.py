@@ -6,7 +6,7 @@ Section 3.1.1 cuts the net into partitions. Section 3.1.2 places them by GABRA, 
 Read the files in this order:
 
 1. ``problem.py`` and ``partition.py``: layers, devices and partitions.
-2. ``loads.py`` and ``objective.py``: what a placement costs, and its score.
+2. ``loads.py``, ``partition_crossings.py`` and ``objective.py``: what a placement costs, and its score.
 3. ``gabra.py`` and ``improve.py``: the genetic algorithm, and its local search.
 4. ``spans.py`` and ``block.py``: the best cut into consecutive runs.
 5. ``exact.py``: the best placement of all, by branch and bound.

@@ -1,7 +1,7 @@
 """The reports of BPT-CNN's outer layer: rows of measurements, log lines, CSV files, figures.
 
 ``record.py`` holds the measurements, and ``tables.py`` writes and reads them as CSV and sums them up. ``figures.py``
-draws one run and ``run_comparison.py`` several; both import matplotlib only when they draw.
+draws one run and ``run_comparison.py`` several, in the style of ``style.py``; matplotlib is imported only to draw.
 """
 
 from bpt.train.outer.report.figures import draw

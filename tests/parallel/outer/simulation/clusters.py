@@ -11,7 +11,7 @@ from bpt.parallel.outer.agwu import Agwu
 from bpt.parallel.outer.asgd import Asgd
 from bpt.parallel.outer.base import OuterSchedule
 from bpt.parallel.outer.idpa import Idpa, Udpa
-from bpt.parallel.outer.outer_instructions import Instruction, Order, SendOrder, SubmissionReport
+from bpt.parallel.outer.outer_instructions import Order, OuterInstruction, SendOrder, SubmissionReport
 from bpt.parallel.outer.sgwu import Sgwu
 from bpt.parallel.outer.simulation.outcome import SimulationOutcome
 from bpt.parallel.outer.simulation.simulator import SimulatedJob, simulate
@@ -77,11 +77,11 @@ class Scripted:
         self._rounds = rounds
         self._asks = asks
 
-    def begin(self, frequencies: Sequence[float | None]) -> list[Instruction]:
+    def begin(self, frequencies: Sequence[float | None]) -> list[OuterInstruction]:
         runs = [((w * self._samples, (w + 1) * self._samples),) for w in range(self._workers)]
         return [SendOrder(Order(w, 0, Fraction(1), runs=runs[w])) for w in range(self._workers)]
 
-    def submitted(self, report: SubmissionReport) -> list[Instruction]:
+    def submitted(self, report: SubmissionReport) -> list[OuterInstruction]:
         return [SendOrder(Order(report.worker, 1, report.passes + 1, stop=report.passes >= self._rounds))]
 
     def progressed(self, worker: int, samples: int, seconds: float) -> None:
@@ -90,6 +90,6 @@ class Scripted:
     def hands_out(self, worker: int) -> bool:
         return worker in self._asks
 
-    def lost(self, *workers: int) -> list[Instruction]:
+    def lost(self, *workers: int) -> list[OuterInstruction]:
         self.gone.append(workers)
         return []

@@ -10,7 +10,7 @@ import pytest
 
 from bpt.base.errors import RunError
 from bpt.parallel.cluster.cluster import Cluster, Node, ServerNode
-from bpt.parallel.outer.outer_instructions import Instruction, SubmissionReport
+from bpt.parallel.outer.outer_instructions import OuterInstruction, SubmissionReport
 from bpt.parallel.outer.simulation.outcome import SimulationOutcome
 from bpt.parallel.outer.simulation.simulator import SimulatedJob, simulate
 from tests.parallel.outer.simulation.clusters import Scripted, play, random_cluster, schedule
@@ -138,7 +138,7 @@ def test_a_run_without_nodes_fails() -> None:
 
 def test_a_schedule_that_forgets_a_worker_does_not_hang() -> None:
     class Forgets(Scripted):
-        def submitted(self, report: SubmissionReport) -> list[Instruction]:
+        def submitted(self, report: SubmissionReport) -> list[OuterInstruction]:
             return []
 
     with pytest.raises(RunError, match="stands still after 2 s: 2 nodes wait"):
