@@ -221,8 +221,8 @@ EXCHANGES: Registry[type[Exchange]] = Registry(
         "bpt.parallel.exchange.tree": ("TREE",),
         "bpt.parallel.exchange.ring": ("RING",),
         "bpt.parallel.exchange.local": ("LOCAL",),
-        "bpt.parallel.sharded_update.sliced_update": ("ALLREDUCE of slices", "RING of slices"),
+        "bpt.parallel.sharded_update.sharded_allreduce": ("sharded ALLREDUCE", "sharded RING"),
         "bpt.parallel.cgdp.exchange": ("CGDP",),
-        "bpt.parallel.cgdp.sliced_exchange": ("CGDP of slices",),
+        "bpt.parallel.cgdp.sharded_cgdp": ("sharded CGDP",),
     },
 )

@@ -10,7 +10,7 @@ Read the files in this order:
 
 1. ``update_rules.py``: what combines with a divided update.
 2. ``bpt/engine/optim/weight_slices.py``: the slices, which an update rule takes for parameters.
-3. ``slice_messages.py`` and ``sliced_update.py``: sums and gathers of slices.
+3. ``slice_messages.py`` and ``sharded_allreduce.py``: sums and gathers of slices.
 4. ``gather_schedule.py``: the instruction Gather, which waits for a segment's weights.
-5. ``bpt/parallel/cgdp/sliced_host_sum.py`` and ``bpt/parallel/cgdp/sliced_exchange.py``: the same under CGDP.
+5. ``bpt/parallel/cgdp/sharded_host_sum.py`` and ``bpt/parallel/cgdp/sharded_cgdp.py``: the same under CGDP.
 """

@@ -177,7 +177,7 @@ class Parallel(Closeable):
     ) -> Exchange:
         """Return the exchange that sums the gradients of ``net``, cut into ``segments``; a collective call."""
         name = pb.ParallelParameter.Exchange.Name(self.param.exchange)
-        make = EXCHANGES[f"{name} of slices" if self.divides_update else name]
+        make = EXCHANGES[f"sharded {name}" if self.divides_update else name]
         replicas = Replicas(self.grid.replicas, self.grid.replica, partial(self.batches.weight_of, net.graph))
         return make(self.groups(net, segments), self.comm_thread, device, self.param, self.codec, replicas, slices)
 

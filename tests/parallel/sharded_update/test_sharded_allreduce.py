@@ -31,7 +31,7 @@ def rank_of(comm: Communicator, kind: str, update: int = pb.ParallelParameter.SH
         own = [(b, p) for group in buckets for b in group for p in b.parameters if b.comm.size > 1]
         slices = WeightSlices(WeightSlice(p, b.comm.rank, places_by_host(b.comm)) for b, p in own)
         param = ParallelSpec(update=update)
-        return EXCHANGES[f"{kind} of slices"](buckets, comm_thread, device, param, slices=slices)
+        return EXCHANGES[f"sharded {kind}"](buckets, comm_thread, device, param, slices=slices)
 
     return Rank(comm, made)
 

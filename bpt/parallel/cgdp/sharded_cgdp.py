@@ -11,15 +11,15 @@ from torch import Tensor, nn
 from bpt.engine import instructions as do
 from bpt.parallel.cgdp.exchange import Cgdp, Within
 from bpt.parallel.cgdp.host_sum import ChunkPiece
-from bpt.parallel.cgdp.sliced_host_sum import SlicedHostSum
+from bpt.parallel.cgdp.sharded_host_sum import ShardedHostSum
 from bpt.parallel.exchange.base import EXCHANGES
-from bpt.parallel.sharded_update.sliced_update import SlicedUpdate
+from bpt.parallel.sharded_update.sharded_allreduce import ShardedUpdate
 from bpt.system.comm.base import Communicator
 from bpt.system.device import StreamEvent
 
 
-@EXCHANGES.register("CGDP of slices")
-class SlicedCgdp(SlicedUpdate, Cgdp):
+@EXCHANGES.register("sharded CGDP")
+class ShardedCgdp(ShardedUpdate, Cgdp):
     """As CGDP, but weights come back from the host, and not sums of gradients.
 
     Step 4 of a chunk (see Cgdp) becomes: the rank's slices are updated, at once under ``update: HOST`` and with the
@@ -32,8 +32,8 @@ class SlicedCgdp(SlicedUpdate, Cgdp):
         self._put: set[str] = set()  # the pieces whose weights are on the host already
         super()._make_ready()
 
-    def _host_sum(self, parameters: Sequence[nn.Parameter], comm: Communicator, wire: torch.dtype) -> SlicedHostSum:
-        return SlicedHostSum(parameters, comm, self.device, wire, self.slices)
+    def _host_sum(self, parameters: Sequence[nn.Parameter], comm: Communicator, wire: torch.dtype) -> ShardedHostSum:
+        return ShardedHostSum(parameters, comm, self.device, wire, self.slices)
 
     def start(self, segment: int) -> None:
         self._begin()
@@ -88,8 +88,8 @@ class SlicedCgdp(SlicedUpdate, Cgdp):
         super().close(failed)
 
 
-def _sum_of(piece: ChunkPiece) -> SlicedHostSum:
-    assert isinstance(piece.sum, SlicedHostSum)
+def _sum_of(piece: ChunkPiece) -> ShardedHostSum:
+    assert isinstance(piece.sum, ShardedHostSum)
     return piece.sum
 
 

@@ -20,7 +20,7 @@ from bpt.parallel.sharded_update.gather_schedule import GatherAhead
 from bpt.parallel.sharded_update.slice_messages import SliceMessage, messages_of
 
 
-class SlicedUpdate(Exchange):
+class ShardedUpdate(Exchange):
     """An exchange that sums each slice of the gradients on the rank that updates it, and gathers weights by segments.
 
     Under ``update: HOST`` the thread that has summed a slice updates it at once, unless the update must see all
@@ -53,8 +53,8 @@ class SlicedUpdate(Exchange):
         self._begun = True
 
 
-@EXCHANGES.register("ALLREDUCE of slices")
-class SlicedAllreduce(SlicedUpdate):
+@EXCHANGES.register("sharded ALLREDUCE")
+class ShardedAllreduce(ShardedUpdate):
     """Sums slices by a reduce-scatter during the backward pass, and gathers weights during the next forward pass.
 
     These halves of an all-reduce move as many bytes as it. The second one starts at the update and goes segment by
@@ -116,8 +116,8 @@ class SlicedAllreduce(SlicedUpdate):
         super().close(failed)
 
 
-@EXCHANGES.register("RING of slices")
-class SlicedRing(SlicedAllreduce):
-    """As ALLREDUCE of slices, by messages round a ring of the ranks."""
+@EXCHANGES.register("sharded RING")
+class ShardedRing(ShardedAllreduce):
+    """As ShardedAllreduce, by messages round a ring of the ranks."""
 
     transport = RING

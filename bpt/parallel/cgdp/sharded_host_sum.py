@@ -1,4 +1,4 @@
-"""SlicedHostSum: CGDP's accumulation for a divided update, after which the shared memory holds the updated weights."""
+"""ShardedHostSum: CGDP's accumulation for a divided update, after which the shared memory holds the updated weights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bpt.parallel.cgdp.host_sum import ChunkPiece, HostSum
 from bpt.system.comm.base import Communicator
 
 
-class SlicedHostSum(HostSum):
+class ShardedHostSum(HostSum):
     """Sums the slices of this rank, and takes their updated weights in the place of the sums.
 
     On one host a rank sums its own slices only. On several hosts the ranks of each sum all elements, and the leaders
