@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from pathlib import Path
 
-VERSION = "1.0.0"
+VERSION = "1.1.0"
 PACKAGE = Path(__file__).resolve().parents[1]

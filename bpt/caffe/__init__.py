@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from bpt.nn.layers.caffe_import import install
 
-__version__ = "1.0.0"
+__version__ = "1.1.0"
 """The version of the Caffe that has these names."""
 
 TRAIN, TEST = 0, 1

@@ -1,4 +1,8 @@
-"""MixedPrecision: which layers and blobs of a net are in half precision."""
+"""MixedPrecision: the autocast of a net, which says which of its layers and blobs are in bfloat16 or float16.
+
+``bpt/graph/autocast.py`` decides that by the types of layers, ``Net.bottoms`` casts, and
+``bpt/train/runtime/half_precision.py`` measures which layers gain by it.
+"""
 
 from __future__ import annotations
 
