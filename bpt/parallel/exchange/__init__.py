@@ -9,7 +9,7 @@ Read the files in this order:
 1. ``exchange_rules.py`` and ``local_rules.py``: what combines with an exchange.
 2. ``base.py``, ``buckets.py`` and ``flat.py``: the interface Exchange, and the messages.
 3. ``allreduce.py``, ``ring.py``, ``tree.py`` and ``device_tree.py``: the ways to sum gradients.
-4. ``replicas.py``, ``local_steps.py``, ``outer_versions.py`` and ``local.py``: averages of weights.
+4. ``averaging_context.py``, ``local_steps.py``, ``outer_versions.py`` and ``local.py``: averages of weights.
 5. ``hierarchy.py``, ``transport`` and ``codec``: sums within and between hosts, and compressed messages.
 
 CGDP's own exchange is in ``bpt.parallel.cgdp``, those of divided updates are in ``bpt.parallel.sharded_update``.

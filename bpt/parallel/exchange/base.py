@@ -16,11 +16,11 @@ from bpt.engine.compute import Update
 from bpt.engine.instructions import Broadcast
 from bpt.engine.optim.weight_slices import NO_SLICES, WeightSlice, WeightSlices
 from bpt.engine.scheduler import Scheduler
+from bpt.parallel.exchange.averaging_context import ALONE, Replicas, TrainingProgress
 from bpt.parallel.exchange.buckets import Bucket
 from bpt.parallel.exchange.codec.base import Codec
 from bpt.parallel.exchange.hierarchy import Hierarchy
 from bpt.parallel.exchange.local_steps import LocalSteps, LocalUpdates
-from bpt.parallel.exchange.replicas import ALONE, Replicas, TrainingProgress
 from bpt.parallel.exchange.transport.transport import LIBRARY, Send, Transport
 from bpt.system.comm.base import Communicator
 from bpt.system.comm.comm_thread import CommThread

@@ -17,12 +17,12 @@ from torch import Tensor
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine import instructions as do
 from bpt.parallel.exchange.allreduce import Allreduce
+from bpt.parallel.exchange.averaging_context import TrainingProgress
 from bpt.parallel.exchange.base import EXCHANGES
 from bpt.parallel.exchange.buckets import Bucket
 from bpt.parallel.exchange.flat import flatten, unflatten
 from bpt.parallel.exchange.local_steps import LocalSteps
 from bpt.parallel.exchange.outer_versions import OuterVersions
-from bpt.parallel.exchange.replicas import TrainingProgress
 from bpt.system.comm.base import Communicator
 
 _Momentum = pb.LocalParameter

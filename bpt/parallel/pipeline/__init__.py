@@ -7,7 +7,7 @@ further schedules.
 Read the files in this order:
 
 1. ``pipeline_rules.py``, ``replica_rules.py`` and ``model.py``: what combines, and the model of a pipeline.
-2. ``pipeline_schedules.py``: GPipe, 1F1B and zero bubble; ``stage_streams.py`` and ``stage_schedulers.py``: the
+2. ``pipeline_schedules.py``: GPipe, 1F1B and zero bubble; ``stage_instructions.py`` and ``stage_schedulers.py``: the
    schedules as instructions of each stage.
 3. ``simulation`` and ``pipeline_clock.py``: the schedules on a virtual clock.
 4. ``devices.py``, ``capacities.py``, ``placement`` and ``stage_placement.py``: which stage runs which layers.
@@ -15,7 +15,7 @@ Read the files in this order:
 """
 
 from bpt.parallel.pipeline.model import Flow, Pipeline, StageBlock
-from bpt.parallel.pipeline.stage_streams import applied, delayed, instructions, streams
+from bpt.parallel.pipeline.stage_instructions import applied, delayed, instructions, streams
 
 __all__ = [
     "Flow",

@@ -10,7 +10,7 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine.instructions import Instruction
 from bpt.engine.scheduler import TEST_BATCH, AppliedBatch, Scheduler
 from bpt.parallel.pipeline.model import Pipeline
-from bpt.parallel.pipeline.stage_streams import Steps, applied, delayed, instructions
+from bpt.parallel.pipeline.stage_instructions import Steps, applied, delayed, instructions
 
 DELAYED = pb.PipelineParameter.DELAYED
 

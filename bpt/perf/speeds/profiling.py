@@ -34,8 +34,8 @@ from bpt.system.comm.agreement import check_same, outcome_of_first
 from bpt.system.comm.base import Communicator
 from bpt.system.events.totals import Totals
 from bpt.train.rules.violations import violations_in_step
-from bpt.train.runtime.arranging import make_grid
 from bpt.train.runtime.binding import bind
+from bpt.train.runtime.rank_grid import make_grid
 from bpt.train.runtime.run_facts import facts_of
 from bpt.train.runtime.train_options import TrainOptions
 

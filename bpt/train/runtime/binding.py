@@ -29,7 +29,7 @@ from bpt.parallel.balance.load_balance import division_of
 from bpt.parallel.balance.noise_scale import NoiseScale
 from bpt.parallel.cgdp.tuner import Chunks
 from bpt.parallel.exchange import Exchange
-from bpt.parallel.exchange.replicas import TrainingProgress
+from bpt.parallel.exchange.averaging_context import TrainingProgress
 from bpt.system.comm.agreement import check_same, outcome_of_first
 from bpt.system.comm.base import Communicator
 from bpt.system.comm.serial import SerialCommunicator

@@ -26,8 +26,8 @@ from bpt.graph.staging import Staging
 from bpt.nn.net import Net
 from bpt.parallel.balance import Balance
 from bpt.parallel.exchange import EXCHANGES, Bucket, Exchange
+from bpt.parallel.exchange.averaging_context import Replicas
 from bpt.parallel.exchange.codec import CODECS, Codec
-from bpt.parallel.exchange.replicas import Replicas
 from bpt.parallel.model_parallel import model_parallel
 from bpt.parallel.model_parallel.master_slave import MasterSlave
 from bpt.parallel.model_parallel.peer import Peer

@@ -20,8 +20,8 @@ from bpt.system.comm.agreement import outcome_of_first
 from bpt.system.comm.base import Communicator
 from bpt.system.device import use_line
 from bpt.train.rules.violations import ignored_settings
-from bpt.train.runtime.arranging import make_grid
 from bpt.train.runtime.parallel import Parallel
+from bpt.train.runtime.rank_grid import make_grid
 from bpt.train.runtime.train_options import DEFAULT_OPTIONS, TrainOptions
 
 

@@ -13,9 +13,9 @@ from bpt.config.plan.run_plan import LocalSpec, OuterSpec, ParallelSpec
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine.scheduler import Synchronous
 from bpt.parallel.exchange import EXCHANGES
+from bpt.parallel.exchange.averaging_context import Replicas, TrainingProgress
 from bpt.parallel.exchange.local import Local
 from bpt.parallel.exchange.local_steps import LocalSteps, LocalUpdates
-from bpt.parallel.exchange.replicas import Replicas, TrainingProgress
 from bpt.system.comm.base import Communicator
 from tests.support.doubles.thread_ranks import run_ranks
 from tests.support.exchange_groups import Rank
