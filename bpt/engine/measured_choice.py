@@ -1,12 +1,10 @@
-"""Choices that the first iterations of training measure, and the choice of the inner engine."""
+"""Choices that the first iterations of training measure."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 from typing import Any, ClassVar
-
-from bpt.config.proto import bpt_pb2 as pb
 
 WARM_UP = 2  # iterations of each candidate that do not count: memory and kernels are made ready
 
@@ -79,12 +77,3 @@ class MeasuredChoice:
         measured = {engine: fastest for engine, fastest in seconds.items() if math.isfinite(fastest)}
         times = ", ".join(f"{self.names.Name(engine)} {fastest * 1e3:.3g} ms" for engine, fastest in measured.items())
         return f"{name} ({times} an iteration)" if times else name
-
-
-class InnerChoice(MeasuredChoice):
-    """The choice between torch's own threads and the tasks of the inner layer."""
-
-    names = pb.InnerParameter.Engine
-    candidates = (pb.InnerParameter.LIBRARY, pb.InnerParameter.TASK_DAG)
-    auto = pb.InnerParameter.AUTO
-    trials = 5

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, ClassVar
 from bpt.base.malloc_settings import release_free_memory
 from bpt.config.plan.run_plan import ParallelSpec
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.engine.measured_choice import InnerChoice, MeasuredChoice
+from bpt.engine.inner_choice import InnerChoice
+from bpt.engine.measured_choice import MeasuredChoice
 from bpt.engine.memory_format_choice import MemoryFormatChoice
 from bpt.engine.operator import Operator
 from bpt.system.comm.base import Communicator

@@ -15,7 +15,8 @@ from torch import Tensor
 from bpt.config.plan.resolve import read_plan
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.engine.measured_choice import WARM_UP, InnerChoice
+from bpt.engine.inner_choice import InnerChoice
+from bpt.engine.measured_choice import WARM_UP
 from bpt.engine.operator import Operator
 from bpt.nn.net import Net
 from bpt.train.runtime.train_options import TrainOptions

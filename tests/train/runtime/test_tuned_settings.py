@@ -11,7 +11,8 @@ import pytest
 
 from bpt.config.plan.run_plan import InnerSpec, ParallelSpec
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.engine.measured_choice import WARM_UP, InnerChoice
+from bpt.engine.inner_choice import InnerChoice
+from bpt.engine.measured_choice import WARM_UP
 from bpt.engine.memory_format_choice import MemoryFormatChoice
 from bpt.engine.operator import Operator
 from bpt.system.comm.base import Communicator
