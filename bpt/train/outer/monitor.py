@@ -6,6 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 from bpt.base.log import number
@@ -64,7 +65,8 @@ class Monitor:
         self._losses: dict[int, float] = {}
         self._ranks = ranks
         self._notify = notify
-        self._shown_totals = self._totals[:]
+        self._since_shown: dict[int, WorkerTimes] = {}  # by worker, of its submissions since the last display
+        self._shown_times: dict[int, WorkerTimes] = {}  # by worker, as displayed last
 
     @property
     def seconds(self) -> float:
@@ -78,6 +80,7 @@ class Monitor:
         self._ended[worker] = self.seconds
         computed, waited, count = self._totals[worker]
         self._totals[worker] = computed + report.seconds, waited + report.waited, count + 1
+        self._note_times(report)
         if not math.isnan(report.loss):
             self._losses[worker] = report.loss
 
@@ -174,13 +177,22 @@ class Monitor:
         LOG.info("Iteration %d, lr = %s", iteration, number(rate))
         self._notify(WorkersDisplayed(iteration, self.loss, rate, *interval, self._times()))
 
+    def _note_times(self, report: SubmissionReport) -> None:
+        worker = report.worker
+        if worker < len(self._ranks):
+            before = self._since_shown.get(worker, WorkerTimes(self._ranks[worker], self._hosts[worker], 0.0, 0.0, 0))
+            self._since_shown[worker] = replace(
+                before,
+                computing=before.computing + report.seconds,
+                waiting=before.waiting + report.waited,
+                samples=before.samples + report.samples,
+            )
+
     def _times(self) -> list[WorkerTimes]:
-        """Return what the workers did since the last call."""
-        before, self._shown_totals = self._shown_totals, self._totals[:]
-        return [
-            WorkerTimes(rank, host, now[0] - then[0], now[1] - then[1])
-            for rank, host, now, then in zip(self._ranks, self._hosts, self._totals, before, strict=True)
-        ]
+        """Return what the workers did since the last call; of those that submitted nothing, what they did before."""
+        self._shown_times |= self._since_shown
+        self._since_shown = {}
+        return [times for _, times in sorted(self._shown_times.items())]
 
     @property
     def loss(self) -> float:

@@ -41,18 +41,20 @@ class Displayed:
 
 @dataclass(frozen=True)
 class WorkerTimes:
-    """What a worker of the outer layer did between two displayed iterations.
+    """What a worker of the outer layer has submitted since an iteration was displayed.
 
     Attributes:
         rank: its rank, or that of its leader.
         host: its host.
         computing, waiting: seconds of the passes that it has submitted, and of waiting for the server.
+        samples: the number of samples of these passes.
     """
 
     rank: int
     host: str
     computing: float
     waiting: float
+    samples: int
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class WorkersDisplayed:
         loss: the mean of the workers' newest losses.
         learning_rate: the learning rate of the iteration.
         iterations, seconds: iterations and seconds since the last displayed one.
-        workers: the workers.
+        workers: the workers that have submitted something.
     """
 
     iteration: int

@@ -19,8 +19,8 @@ from bpt.train.telemetry.telemetry import Sink
 class OuterTelemetry(AbstractContextManager["OuterTelemetry"]):
     """A listener of the main server.
 
-    The load of a worker is its time between two displayed iterations, divided by all iterations between them: it
-    computes, or waits for the server ("exchange").
+    The load of a worker is its time for a batch in what it has submitted since the last displayed iteration or, if that
+    is nothing, before: it computes, or waits for the server ("exchange").
 
     Args:
         plan: the run.
@@ -59,13 +59,11 @@ class OuterTelemetry(AbstractContextManager["OuterTelemetry"]):
         sink.begin(self._plan, replace(start, stages=param.num_stages, shards=param.num_shards))
 
     def _show(self, milestone: WorkersDisplayed) -> None:
-        loads = [
-            RankLoad(
-                worker.host, worker.computing / milestone.iterations, 0.0, worker.waiting / milestone.iterations, 0.0, 0
-            )
-            for worker in milestone.workers
-        ]
-        scored = self._scores.of([worker.rank for worker in milestone.workers], loads)
+        loads = []
+        for worker in milestone.workers:
+            batches = max(worker.samples, 1) / self._samples
+            loads.append(RankLoad(worker.host, worker.computing / batches, 0.0, worker.waiting / batches, 0.0, 0))
+        scored = self._scores.of([worker.rank for worker in milestone.workers], loads) if loads else []
         shown = Displayed(
             milestone.iteration, milestone.loss, {}, milestone.learning_rate, milestone.iterations, milestone.seconds
         )
