@@ -56,5 +56,5 @@ def test_passes_are_those_of_iter_size() -> None:
 
 
 def test_a_largest_batch_below_one_is_refused_with_one_that_fits() -> None:
-    with pytest.raises(PrototxtError, match="max: 4 .* use max: 6 or more"):
+    with pytest.raises(PrototxtError, match=r"max: 4 .* use max: 6 or more"):
         train(2, NOISE.replace("max: 24", "max: 4"))
