@@ -43,7 +43,7 @@ def write_csv_text(results: Sequence[TrialResult]) -> str:
 
 
 def markdown(results: Sequence[TrialResult]) -> str:
-    """Return the table as Markdown, in rounded numbers, with the reasons of failed runs below it."""
+    """Return the table as Markdown, in rounded numbers, with remarks and the reasons of failed runs below it."""
     target = same_score(results)
     measure = next((result.measure for result in results if not result.failure), "score")
     same = "the same" if math.isnan(target) else f"{measure} {target:.4g}"
@@ -52,7 +52,9 @@ def markdown(results: Sequence[TrialResult]) -> str:
     rows = [_row(result, target) for result in results]
     lines = [f"| {' | '.join(cells)} |" for cells in (heads, ["---"] * len(heads), *rows)]
     failures = [f"{each.trial.name} failed: {each.failure}" for each in results if each.failure]
-    return "\n".join([*lines, *(["", *failures] if failures else [])]) + "\n"
+    remarks = [f"{each.trial.name}: {each.remark}" for each in results if each.remark]
+    notes = [*remarks, *failures]
+    return "\n".join([*lines, *(["", *notes] if notes else [])]) + "\n"
 
 
 def _row(each: TrialResult, target: float) -> list[str]:

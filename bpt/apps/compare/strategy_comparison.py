@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from bpt.system.comm.launch import die_with_parent, find_mpirun, launched
 SEED = 1
 """The seed of all runs if the solver's text sets none."""
 _ERROR = "error: "
+_SEARCH = "the time includes the search for chunks; set cgdp_param { chunk_size }"
 _OUTER = (pb.ParallelParameter.SGWU, pb.ParallelParameter.AGWU, pb.ParallelParameter.ASGD)
 
 
@@ -108,16 +109,16 @@ class StrategyComparison:
         metrics, log = folder / "metrics.jsonl", folder / "train.log"
         command = [*launcher, sys.executable, "-m", "bpt", "train", f"--solver={self.solver}"]
         command += [f"--set={piece}" for piece in pieces]
-        command += [] if is_outer else [f"--metrics={metrics}"]
+        command.append(f"--metrics={metrics}")
         with log.open("w", encoding="utf-8") as file:
             print(f"# {shlex.join(command)}", file=file, flush=True)
             status = _wait(command, file.fileno())
         if status:
             return TrialResult(trial, self.ranks, failure=_reason(log, status))
         try:
-            if is_outer:
+            if is_outer:  # the reports count bytes, which the metrics do not
                 return read_reports(folder / "run_run", trial, self.ranks)
-            return read_metrics(metrics, trial, self.ranks)
+            return replace(read_metrics(metrics, trial, self.ranks), remark=remark_of(log))
         except FileError as error:
             return TrialResult(trial, self.ranks, failure=str(error))
 
@@ -150,6 +151,12 @@ def _wait(command: Sequence[str], log: int) -> int:
             job.send_signal(signal.SIGINT)
             job.wait()
             raise
+
+
+def remark_of(log: Path) -> str:
+    """Return what the ``log`` of a run tells about its time: that it includes a search; "" if it does not."""
+    text = log.read_text(encoding="utf-8", errors="replace")
+    return _SEARCH if "Chunks: searching" in text or "Chunks: measuring" in text else ""
 
 
 def _reason(log: Path, status: int) -> str:

@@ -28,6 +28,7 @@ class TrialResult:
         bytes_sent: bytes that a rank sent in an iteration, the mean over ranks.
         seconds: seconds from the beginning of training to its end.
         failure: why the run failed; empty: it did not.
+        remark: what a reader of the numbers must know; empty: nothing.
     """
 
     trial: TrainingTrial
@@ -39,6 +40,7 @@ class TrialResult:
     bytes_sent: float = math.nan
     seconds: float = math.nan
     failure: str = ""
+    remark: str = ""
 
     @property
     def is_loss(self) -> bool:

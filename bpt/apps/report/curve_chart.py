@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from html import escape
 
@@ -16,6 +17,27 @@ _WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 520, 220, 70, 12, 42
 def style_of(index: int) -> str:
     """Return the attributes of the line of run ``index``; 12 runs differ."""
     return f'stroke="{COLOURS[index % len(COLOURS)]}" stroke-dasharray="{DASHES[index % len(DASHES)]}"'
+
+
+def round_ticks(low: float, high: float, is_whole: bool = False) -> list[float]:
+    """Return 2 to 6 multiples of 1, 2 or 5 × 10^k in ``low`` to ``high``; ``low`` alone if the range is empty.
+
+    Args:
+        low, high: the ends of the axis.
+        is_whole: whether only whole numbers make sense.
+    """
+    if not high > low:
+        return [low]
+    power = 10.0 ** math.floor(math.log10((high - low) / 5))
+    step = next(each * power for each in (1, 2, 5, 10, 20) if (high - low) / (each * power) <= 5 + 1e-9)
+    step = max(step, 1.0) if is_whole else step
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [float(f"{count * step:.12g}") for count in range(first, last + 1)]
+
+
+def tick_label(value: float, ticks: Sequence[float]) -> str:
+    """Return the text of a tick: all digits of a round one, 3 digits of one that stands alone."""
+    return f"{value:.10g}" if len(ticks) > 1 or value == round(value) else f"{value:.3g}"
 
 
 def draw_chart(title: str, x_label: str, curves: Sequence[tuple[int, Points]]) -> str:
@@ -33,15 +55,13 @@ def draw_chart(title: str, x_label: str, curves: Sequence[tuple[int, Points]]) -
     parts = [
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(title)} against {escape(x_label)}">'
     ]
-    for step in range(5 if y1 > y0 else 1):
-        value = y0 + (y1 - y0) * step / 4
+    for value in (ticks := round_ticks(y0, y1)):
         _, y = place(x0, value)
         parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - 15}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:.4g}</text>')
-    for step in range(5 if x1 > x0 else 1):
-        value = x0 + (x1 - x0) * step / 4
+        parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{tick_label(value, ticks)}</text>')
+    for value in (ticks := round_ticks(x0, x1, all(isinstance(x, int) for x in xs))):
         x, _ = place(value, y0)
-        parts.append(f'<text x="{x:.1f}" y="{_HEIGHT - 24}" text-anchor="middle">{value:.6g}</text>')
+        parts.append(f'<text x="{x:.1f}" y="{_HEIGHT - 24}" text-anchor="middle">{tick_label(value, ticks)}</text>')
     parts.append(f'<text x="{_LEFT + width / 2}" y="{_HEIGHT - 6}" text-anchor="middle">{escape(x_label)}</text>')
     for index, points in curves:
         places = [place(x, y) for x, y in points]

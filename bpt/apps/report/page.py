@@ -91,10 +91,10 @@ def _names(runs: Sequence[RunHistory]) -> list[str]:
 def _numbers(runs: Sequence[RunHistory]) -> Iterator[str]:
     names = _names(runs)
     yield "<h2>Closing numbers</h2>"
-    head = ["run", "network", "solver", "bpt", "ranks", "seed", "state", "seconds"]
+    head = ["run", "network", "solver", "bpt", "ranks", "seed", "max_iter", "state", "seconds"]
     rows = []
     for run in runs:
-        about = [run.start.get(key, "unknown") for key in ("net", "solver", "bpt", "ranks", "random_seed")]
+        about = [run.start.get(key, "unknown") for key in ("net", "solver", "bpt", "ranks", "random_seed", "max_iter")]
         state = "ended" if run.ended else "not ended"
         last = [curve.points[-1] if (curve := run.curves.get(name)) and curve.points else None for name in names]
         values = ["none" if point is None else f"{point[2]:.6g} at {point[0]}" for point in last]
@@ -138,5 +138,6 @@ def _ranks(runs: Sequence[RunHistory]) -> Iterator[str]:
         yield "<p>The metrics files have no loads of ranks.</p>"
 
 
-def _loads(load: dict[str, float], kinds: Sequence[str]) -> list[str]:
-    return [f"{load[kind] * 1000:.4g}" if isinstance(load.get(kind), int | float) else "" for kind in kinds]
+def _loads(load: dict[str, float | None], kinds: Sequence[str]) -> list[str]:
+    found = [load.get(kind) for kind in kinds]
+    return ["–" if value is None else f"{value * 1000:.4g}" for value in found]

@@ -28,7 +28,8 @@ def solver_sections(solver: str) -> Iterator[str]:
     net = param.net or param.train_net
     yield "<h2>Network</h2>"
     yield _drawing(net) if net else "<p>The solver's text has its network in itself; see the texts.</p>"
-    yield "<h2>Texts</h2>"
+    yield "<h2>Texts</h2>\n<p>These are the files. Settings that a run got by <code>--set</code> are not in them, so"
+    yield "the run may differ from the text; the closing numbers show its <code>max_iter</code>.</p>"
     for path in filter(None, (solver, net)):
         text = "\n".join(read_lines(path, "a text"))
         yield f"<details><summary>{escape(path)}</summary>\n<pre>{escape(text)}</pre>\n</details>"

@@ -4,23 +4,35 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
+from bpt.apps.report.curve_chart import round_ticks, tick_label
 from bpt.base.errors import FileError
 from bpt.base.user_files import UnreadableError, read_bytes
 from bpt.train.outer.report.style import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY
 
-ITERATIONS = 2  # that are drawn, from the middle of the trace
+ITERATIONS = 2  # that are drawn: the shortest ones that follow each other
 COMPUTE, EXCHANGE, DATA = "compute", "exchange", "data"
 ROWS = (COMPUTE, EXCHANGE, DATA)  # of each rank
 COLOURS = {
     "forward": BLUE, "backward": RED, "update": GREEN, "start of an exchange": ORANGE, "exchange": PURPLE,
     "wait": GREY, "other": SKY,
 }  # fmt: skip
-_LETTERS = {"F": "forward", "B": "backward", "U": "update", "X": "start of an exchange", "W": "wait"}
+_LETTERS = {
+    "F": "forward", "B": "backward", "I": "backward", "V": "backward", "U": "update", "X": "start of an exchange",
+    "W": "wait", "G": "wait",
+}  # fmt: skip
+_INSTRUCTION = re.compile(r"[A-Z](\d+(\.\d+)?)?")
+_MEANINGS = (
+    "F0: forward of segment 0 (some layers of the network); F0.1: of its micro-batch 1. B: backward. "
+    "I and V: the two parts of a backward pass, diffs of inputs and gradients of weights. "
+    "X: start of the exchange of a segment's gradients. W: wait for the exchanges. U: update of the weights. "
+    "G: wait for the weights of a segment that other ranks have updated."
+)
 _WIDTH, _LEFT, _ROW, _FOOT = 1040, 150, 18, 40
 
 
@@ -41,7 +53,7 @@ class TimelineBar:
             return "wait"
         if self.row == EXCHANGE:
             return "exchange"
-        if self.row == COMPUTE and (self.name[1:].isdigit() or len(self.name) == 1):
+        if self.row == COMPUTE and _INSTRUCTION.fullmatch(self.name):
             return _LETTERS.get(self.name[0], "other")
         return "other"
 
@@ -56,10 +68,10 @@ def timeline_section(path: str) -> Iterator[str]:
     ends = sorted(bar.end for bar in bars if bar.kind == "update" and bar.rank == bars[0].rank)
     if len(ends) <= ITERATIONS:
         raise FileError(path, f"has {len(ends)} iterations; the timeline shows {ITERATIONS}, after the first")
-    first = (len(ends) - ITERATIONS) // 2
+    first = min(range(len(ends) - ITERATIONS), key=lambda place: ends[place + ITERATIONS] - ends[place])
     start, end = ends[first], ends[first + ITERATIONS]
-    yield f"<h2>Timeline</h2>\n<p>{ITERATIONS} iterations of {escape(Path(path).name)}. Point at a bar to read it."
-    yield "Empty places are idle time.</p>\n<p>"
+    yield f"<h2>Timeline</h2>\n<p>The shortest {ITERATIONS} iterations in a row of {escape(Path(path).name)}."
+    yield f"Point at a bar to read it. Empty places are idle time.</p>\n<p>{_MEANINGS}</p>\n<p>"
     for kind, colour in COLOURS.items():
         yield f'<svg class="key" viewBox="0 0 48 8"><rect width="48" height="8" fill="{colour}"/></svg> {kind}'
     yield "</p>"
@@ -102,8 +114,10 @@ def _drawing(bars: Sequence[TimelineBar], start: float, end: float) -> str:
                 f'height="{_ROW - 4}" fill="{COLOURS[bar.kind]}">'
                 f"<title>{escape(bar.name)}: {bar.end - bar.start:.3f} ms</title></rect>"
             )
-    for step in range(5):
-        x, anchor = _LEFT + (_WIDTH - _LEFT) * step / 4, "end" if step == 4 else "middle"
-        parts.append(f'<text x="{x}" y="{height + 16}" text-anchor="{anchor}">{(end - start) * step / 4:.4g}</text>')
+    for value in (ticks := round_ticks(0.0, end - start)):
+        x = _LEFT + value * scale
+        anchor = "end" if x > _WIDTH - 20 else "middle"
+        label = tick_label(value, ticks)
+        parts.append(f'<text x="{x:.1f}" y="{height + 16}" text-anchor="{anchor}">{label}</text>')
     parts.append(f'<text x="{(_LEFT + _WIDTH) / 2}" y="{height + 34}" text-anchor="middle">time in ms</text>')
     return "\n".join([*parts, "</svg>"])

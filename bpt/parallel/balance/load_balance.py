@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 from collections.abc import Collection, Sequence
 
 import torch
@@ -55,6 +57,10 @@ def static_balance(
     now = facts(plan, graph, device, grid.world)
 
     def read() -> Profile:
+        if not os.path.exists(path):
+            raise FileError(
+                path, f"cannot be read: {os.strerror(errno.ENOENT)}. {remedy(path, plan.path, grid.world.size)}"
+            )
         profile = read_profile(path)
         spares = plan.parallel_param.fault_param.spares if grid.world.has_lost_ranks else 0
         if tuple(grid.world.world_ranks) == tuple(range(grid.world.size)):  # none is lost yet

@@ -11,6 +11,7 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 
 from bpt.base.errors import FileError
+from bpt.base.log import plural
 from bpt.base.user_files import JsonValue, read_json, write_json
 from bpt.config.plan.replica_layout import ReplicaLayout
 from bpt.config.proto import bpt_pb2 as pb
@@ -158,7 +159,7 @@ def check_spares(profile: Profile, ranks: int, spares: int, path: str, solver: s
     if spares and ranks <= len(profile.speeds) < ranks + spares:
         raise FileError(
             path,
-            f"is of {len(profile.speeds)} ranks, and with spares: {spares} there are {ranks + spares}. "
+            f"is of {plural(len(profile.speeds), 'rank')}, and with spares: {spares} there are {ranks + spares}. "
             f"{remedy(path, solver, ranks + spares)}",
         )
 
@@ -177,7 +178,7 @@ def _differences(then: SpeedFacts, now: SpeedFacts) -> Iterator[str]:
         if before != after:
             yield f"{name} was {before}, now {after}"
     if len(then.ranks) != len(now.ranks):
-        yield f"it is of {len(then.ranks)} ranks, now there are {len(now.ranks)}"
+        yield f"it is of {plural(len(then.ranks), 'rank')}, now there are {len(now.ranks)}"
         return
     for number, (rank, today) in enumerate(zip(then.ranks, now.ranks, strict=True)):
         changes = []

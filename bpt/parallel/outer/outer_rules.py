@@ -25,7 +25,7 @@ _READERS = {
 _LEAST = {
     "local_epochs": 1, "max_staleness": 0, "push": 1, "fetch": 1, "ranks": 0, "staleness_limit": 0, "compensation": 0,
 }  # fmt: skip
-_STEPPING = (_Parallel.LOCAL, _Parallel.SGWU, _Parallel.AGWU)
+STEPPING = (_Parallel.LOCAL, _Parallel.SGWU, _Parallel.AGWU)
 _OF_ONE_CURVE = {
     "plateau": "follows the loss of the run",
     "average_param": "averages the weights of each iteration",
@@ -222,7 +222,7 @@ def ignored_settings(plan: RunPlan) -> Iterator[IgnoredSetting]:
 
 
 def _ignored_steps(plan: RunPlan) -> Iterator[IgnoredSetting]:
-    if plan.given(PARALLEL, OUTER_PARAM) and plan.parallel_param.exchange not in _STEPPING:
+    if plan.given(PARALLEL, OUTER_PARAM) and plan.parallel_param.exchange not in STEPPING:
         yield IgnoredSetting((PARALLEL, OUTER_PARAM), "without exchange: LOCAL, SGWU or AGWU")
     elif not plan.parallel_param.outer_param.name:
         for field in ("lr", "momentum"):

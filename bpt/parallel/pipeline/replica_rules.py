@@ -22,10 +22,10 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
     parallel = plan.parallel_param
     for index, replica in enumerate(parallel.replica):
         at = (PARALLEL, FIELD, index)
-        for field, least in (("ranks", 0), ("num_stages", 1)):
+        for field in ("ranks", "num_stages"):
             value = getattr(replica, field)
-            if value < least:
-                yield Violation((*at, field), f"{field} is {value}; it must be at least {least}", about=FIELD)
+            if value < 1 and (value or (*at, field) in plan.origins):  # ranks that are left out are 0
+                yield Violation((*at, field), f"{field} is {value}; it must be at least 1", about=FIELD)
         if replica.num_stages > 0 and replica.ranks % replica.num_stages:
             yield Violation(
                 (*at, "ranks"),
@@ -82,7 +82,7 @@ def violations_of_ranks(plan: RunPlan, ranks: int) -> Iterator[Violation]:
     if plan.parallel_param.replica and layout.size != ranks:
         yield Violation(
             (PARALLEL, FIELD),
-            f"the replicas have {layout}, but there are {plural(ranks, 'rank')}",
+            f"the replicas have {layout}, but there {'is' if ranks == 1 else 'are'} {plural(ranks, 'rank')}",
             f"start {plural(layout.size, 'rank')} (mpirun -n {layout.size}), or change replica",
         )
 

@@ -17,10 +17,10 @@ from bpt.train.metrics import ScoreWatch
 from bpt.train.outer.flat_weights import FlatWeights
 from bpt.train.outer.report import TestRow
 from bpt.train.solver.solver import Solver
+from bpt.train.state.exchange_memory import SERVER_MEMORY
 
 LOG = logging.getLogger("bpt")
 
-OUTER = "outer"  # the name of the server's memory in a snapshot
 _COURTESY = 1.0  # longest pause of a test in seconds
 
 
@@ -157,7 +157,7 @@ class BackgroundEvaluator:
     def _snapshot(self, moment: Moment) -> None:
         self._take(moment)
         memory = {name: torch.from_numpy(values) for name, values in moment.memory.items()}
-        self._solver.runtime.run_state.beside = {OUTER: memory} if memory else {}
+        self._solver.runtime.run_state.beside = {SERVER_MEMORY: memory} if memory else {}
         self._solver.snapshot()
 
     def _take(self, moment: Moment) -> None:

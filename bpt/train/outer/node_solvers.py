@@ -56,7 +56,8 @@ def server_solver(
         own = replace(own, engine=pb.SolverParameter.CONTIGUOUS)  # there are no iterations to try layouts in
     if seed is not None:
         own = own.with_seed(seed)
-    return Solver(own, TrainOptions(device, resume=resume), world=SerialCommunicator(events), listeners=listeners)
+    options = TrainOptions(device, resume=resume, serves=plan.parallel_param)
+    return Solver(own, options, world=SerialCommunicator(events), listeners=listeners)
 
 
 def worker_runtime(

@@ -29,7 +29,7 @@ from bpt.parallel.outer.replay import Replay
 from bpt.system.comm.base import Buffer, Communicator
 from bpt.system.events.bus import EventBus
 from bpt.train.outer.assignment import Assignment
-from bpt.train.outer.background_evaluator import OUTER, BackgroundEvaluator
+from bpt.train.outer.background_evaluator import BackgroundEvaluator
 from bpt.train.outer.coded_submissions import Coded
 from bpt.train.outer.colocated import Colocated
 from bpt.train.outer.data_set import samples_of
@@ -53,6 +53,7 @@ from bpt.train.rules.violations import ignored_settings
 from bpt.train.runtime.runtime import Runtime
 from bpt.train.solver.milestones import Listener, Milestone
 from bpt.train.solver.solver import RunOutcome
+from bpt.train.state.exchange_memory import SERVER_MEMORY
 
 LOG = logging.getLogger("bpt")
 
@@ -259,7 +260,7 @@ class ServerSession:
 
     def _memory(self, workers: int) -> dict[str, Buffer]:
         """Return what a snapshot has of the server's memory, as far as this run uses it."""
-        memory = self.solver.runtime.run_state.resumed.get(OUTER, {})
+        memory = self.solver.runtime.run_state.resumed.get(SERVER_MEMORY, {})
         used = names_used(self._plan.parallel_param, workers)
         return {name: memory[name].numpy() for name in used if name in memory}
 

@@ -128,7 +128,8 @@ def _bound(
 
     half = HalfLayers(list(nets.by_name.values()), precision, world, device)
     tuner = _made_tuner(plan, parallel, nets, exchange, device, cleanup)
-    checkpoint = Checkpoint(plan, net, rule, parallel, exchange, tuner.engine_settings, world.bcast(token_hex(8)))
+    run = world.bcast(token_hex(8))
+    checkpoint = Checkpoint(plan, net, rule, parallel, exchange, tuner.engine_settings, run, options.serves)
     batch = _made_batch(plan, parallel, nets, exchange)
     noise = batch.scale if batch else None
     tuned = half, *tuner.settings
@@ -262,7 +263,8 @@ def _made_batch(plan: RunPlan, parallel: Parallel, nets: RunNets, exchange: Exch
     (batch,) = {share.total for share in parallel.batches.shares(text)}
     least, most = max(1, -(-param.batch.min // batch)), param.batch.max // batch
     if most < least:
-        why = f"max: {param.batch.max} is less than {least} batch{'es' * (least > 1)} of {batch} samples"
+        why = f"max: {param.batch.max} is less than {least} batch{'es' * (least > 1)} of {batch} samples; use max: "
+        why += f"{least * batch} or more, or a smaller batch_size"
         raise PrototxtError(f"parallel_param: batch: {why}", plan.origin("parallel_param", "balance_param", "batch"))
     if parallel.is_alone:
         LOG.warning("batch { rule: NOISE_SCALE } needs the gradients of several ranks; the batch stays at its min")

@@ -10,8 +10,9 @@ from functools import partial
 
 from bpt.base.errors import BptError, WriteError
 from bpt.base.file_digest import file_fact
+from bpt.base.log import log_lines
 from bpt.config.plan.chosen import chosen_of
-from bpt.config.plan.run_plan import RunPlan
+from bpt.config.plan.run_plan import ParallelSpec, RunPlan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine.optim.rates import Plateau
 from bpt.engine.optim.rules import UpdateRule
@@ -27,7 +28,7 @@ from bpt.train.runtime.tuned_settings import TunedSetting
 from bpt.train.state import in_memory
 from bpt.train.state.best import Best
 from bpt.train.state.blob_gathering import drain, sliced_history
-from bpt.train.state.exchange_memory import exchange_state_of, extras_of
+from bpt.train.state.exchange_memory import exchange_state_of, extras_of, lost_memory
 from bpt.train.state.train_state import TrainState
 
 LOG = logging.getLogger("bpt")
@@ -47,6 +48,7 @@ class Checkpoint:
         exchange: has the slices of parameters, if ranks divide the update.
         tuned: the settings whose trials must be finished before a state is written.
         run: identifies this start of training, on all ranks alike.
+        serves: as in TrainOptions.
         written: the existing snapshots of this run, oldest first, on the rank that writes, if old ones are removed.
     """
 
@@ -57,9 +59,15 @@ class Checkpoint:
     exchange: Exchange
     tuned: Sequence[TunedSetting]
     run: str
+    serves: ParallelSpec | None = None
     written: list[str] = field(default_factory=list)
     _has_room: bool = True  # in memory
     _recorded: bool = False
+
+    @property
+    def memory_name(self) -> str:
+        """The name of the exchange's memory in a state; a codec's memory is the same with any exchange."""
+        return type(self.exchange.codec or self.exchange).__name__
 
     def go_on(self, state: TrainState) -> None:
         """Continue the run of ``state``, whose snapshots still count as old ones to remove."""
@@ -212,6 +220,7 @@ class Checkpoint:
                 check_same(world, {f"the snapshot {os.path.basename(path)}": file_fact(here)})
             snapshot.verify(here)
             saved = snapshot.restore(here, self.net, self.rule, world.rank)
+            whole = snapshot.read_state(here) if saved.HasField("exchange_ranks") else saved
         if self.plan.max_snapshots and world.rank == 0 and saved.HasField("run"):
             self.written[:] = snapshot.of_run(self.plan.snapshot_prefix, saved.run, saved.iter)
         if saved.HasField("random_seed") and saved.random_seed != state.seed:
@@ -228,8 +237,9 @@ class Checkpoint:
             tuned["half_layers"] = tuple(saved.half_layers)
         if saved.shares:
             tuned["shares"] = tuple(saved.shares)
-        if saved.HasField("exchange_ranks") and saved.exchange_ranks != world.size:
-            LOG.warning("the snapshot was made on %d ranks: %s", saved.exchange_ranks, _forgotten(self.plan))
+        settings = self.serves or self.plan.parallel_param
+        log_lines(LOG, lost_memory(whole, settings, self.memory_name, world.size), logging.WARNING)
+        if saved.exchange_ranks != world.size:
             del saved.exchange_memory[:]
         return replace(
             state,
@@ -243,13 +253,6 @@ class Checkpoint:
             best=_best(saved),
             extras=extras_of(saved),
         )
-
-
-def _forgotten(plan: RunPlan) -> str:
-    """Return words for the effect of changed ranks on the memory of an exchange."""
-    if plan.parallel_param.exchange == pb.ParallelParameter.LOCAL:
-        return "all of these continue from the average of those' weights"
-    return "what each of them had left out of its gradients is not known here, and residuals begin anew"
 
 
 def _best(saved: pb.SolverState) -> Best | None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from bpt.base.violation import refuse
+from bpt.base.log import plural
+from bpt.base.violation import PARALLEL, IgnoredSetting, refuse
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.staging import Staging
+from bpt.nn.layers.base import batch_of
 from bpt.parallel.balance import Balance, Uniform
 from bpt.parallel.balance.divisible_batches import is_dividable
 from bpt.parallel.balance.dynamic import Dynamic
@@ -83,6 +85,17 @@ def setup_parallelism(
         assert staging
         for line in described(staging):
             log.info("%s", line)
-    for remark in ignored_settings(plan, on_gpu, graph):
+    for remark in (*ignored_settings(plan, on_gpu, graph), *_ignored_on(parallel, graph)):
         log.warning("%s", remark)
     return parallel
+
+
+def _ignored_on(parallel: Parallel, graph: LayerGraph) -> Iterator[IgnoredSetting]:
+    """Yield the settings that have no effect on so many ranks, or with so few samples on each."""
+    param, update = parallel.param, (PARALLEL, "update")
+    if param.divides_update and parallel.is_alone:
+        yield IgnoredSetting(update, "on one rank, which updates all weights")
+    most = max(share.count for share in parallel.batches.shares(batch_of(graph), graph.phase))
+    if parallel.grid.shards > 1 and 1 <= most < param.fc_param.pieces:
+        words = f"fc_param {{ pieces: {param.fc_param.pieces} }} cuts a batch into {plural(most, 'piece')}"
+        yield IgnoredSetting((PARALLEL, "fc_param", "pieces"), "", f"{words}: no rank has more samples of it")

@@ -64,7 +64,7 @@ class RunState:
     Attributes:
         seed: the seed of all random numbers.
         tuned: the settings that are found by measuring.
-        checkpoint: knows the name of the run.
+        checkpoint: knows the names of the run and of the exchange's memory.
         beside: what snapshots hold of others, such as a parameter server: name → name → tensor.
         resumed: the same, of the state that the run continues from.
         noise: decides the passes of an iteration; ``None``: it is always ``iter_size``.
@@ -91,7 +91,7 @@ class RunState:
             weights={blob_of(graph, param): net.value(param).detach() for param in held},
             moments={blob_of(graph, param): tuple(history[place :: len(held)]) for place, param in enumerate(held)},
             tuned={each.name: settled for each in self.tuned if (settled := each.state())},
-            extras={**self.beside, **({self._exchange_name: own} if (own := self.exchange.state()) else {})},
+            extras={**self.beside, **({self.checkpoint.memory_name: own} if (own := self.exchange.state()) else {})},
         )
 
     def without_tensors(self, iteration: int) -> TrainState:
@@ -111,11 +111,6 @@ class RunState:
             noise=self.noise.state() if self.noise else (),
         )
 
-    @property
-    def _exchange_name(self) -> str:
-        """The name of the exchange's memory in a state; a codec's memory is the same with any exchange."""
-        return type(self.exchange.codec or self.exchange).__name__
-
     def load(self, state: TrainState) -> None:
         """Continue from this rank's part of a state (see ``Runtime.load``)."""
         if state.seed != self.seed:
@@ -132,8 +127,8 @@ class RunState:
         progress.best, progress.tested = state.best, state.tested
         self.checkpoint.go_on(state)
         progress.iteration = state.iteration
-        self.resumed = {name: of for name, of in state.extras.items() if name != self._exchange_name}
-        self.exchange.load(state.extras.get(self._exchange_name, {}))
+        self.resumed = {name: of for name, of in state.extras.items() if name != self.checkpoint.memory_name}
+        self.exchange.load(state.extras.get(self.checkpoint.memory_name, {}))
 
     def share_weights(self) -> None:
         """Broadcast the first rank's weights to all, because fillers and files may differ between machines."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from bpt.base.signals import SignalActions
+from bpt.config.plan.run_plan import ParallelSpec
 from bpt.engine.operator import Operator
 from bpt.graph.staging import Staging
 from bpt.nn.net import Net
@@ -34,6 +35,7 @@ class TrainOptions:
         batch_factor: ratio of a batch to the batch size in the net's text (see Parallel).
         staging: the stages of the nets, and the micro-batches; by default those of the plan's placement.
         replica_share: the share of each batch that this single process trains; by default all of it.
+        serves: the settings of the outer layer whose server this run is, if it is one.
         log: gets the messages about the nets and their parallelisation.
     """
 
@@ -45,6 +47,7 @@ class TrainOptions:
     batch_factor: int | None = None
     staging: Staging | None = None
     replica_share: ReplicaShare | None = None
+    serves: ParallelSpec | None = None
     log: logging.Logger = LOG
 
 

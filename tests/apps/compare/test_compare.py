@@ -6,12 +6,15 @@ import csv
 import itertools
 import json
 import math
+import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from bpt.apps.compare.comparison_figure import spread
 from bpt.apps.compare.comparison_table import markdown, same_score, write_csv_text
+from bpt.apps.compare.strategy_comparison import StrategyComparison
 from bpt.apps.compare.trial_result import TrialResult, read_metrics, read_reports
 from bpt.apps.compare.trials import STRATEGIES, trials_of
 from bpt.base.errors import FileError, UsageError
@@ -113,6 +116,31 @@ def test_tables() -> None:
     assert lines[3].endswith("| 0.7500 | 0.8000 | 4.00 | 500.00 | 10% | 2 | 5.50 |")
     assert lines[-1] == "RING failed: no such file"
     assert len({line.count("|") for line in lines[:5]}) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "is_remarked"),
+    [("CGDP", "Chunks: searching, 2 iterations each; 3 layers have weights", True),
+     ("CGDP", "Chunks: 1x2 1x1, as kept in choice.json; delete it to search anew", False),
+     ("AGWU+UDPA", "done", False)],
+)  # fmt: skip
+def test_every_run_writes_metrics_and_a_search_is_remarked(
+    name: str, line: str, is_remarked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train(command: Sequence[str], log: int) -> int:
+        os.write(log, f"{line}\n".encode())
+        metrics = next(Path(word.removeprefix("--metrics=")) for word in command if word.startswith("--metrics="))
+        written(metrics, *run_lines())
+        write_csv(RunRecord(seconds=8.0), metrics.parent / "run_run")
+        return 0
+
+    monkeypatch.setattr("bpt.apps.compare.strategy_comparison._wait", train)
+    solver = tmp_path / "solver.prototxt"
+    solver.write_text('net: "net.prototxt" base_lr: 0.1 max_iter: 1\n')
+    output = tmp_path / "out"
+    assert StrategyComparison(str(solver), (), [STRATEGIES[name]], 1, (), output).run() == 0
+    assert (output / name / "metrics.jsonl").exists()
+    assert ("cgdp_param { chunk_size }" in (output / "comparison.md").read_text()) == is_remarked
 
 
 def test_labels_do_not_overlap() -> None:

@@ -8,14 +8,23 @@ from pathlib import Path
 
 import pytest
 
+from bpt.apps.report.curve_chart import draw_chart, round_ticks, tick_label
 from bpt.cli.main import main
 
-RANK = {"rank": 0, "host": "<b>a", "computing": 0.0104, "data": 0.001, "exchange": 0.0, "pipeline": 0.0}
+RANK = {"rank": 0, "host": "<b>a", "computing": 0.0104, "data": 0.001, "exchange": 0.0, "pipeline": None}
 RECORDS = [
     {"kind": "start", "time": 10.0, "iteration": 0, "net": "<script>x</script>", "solver": "s&s", "ranks": 1},
     {"kind": "train", "time": 12.0, "iteration": 10, "loss": 2.5, "lr": 0.01, "ranks": [RANK]},
     {"kind": "train", "time": 14.0, "iteration": 20, "loss": None, "lr": 0.01, "ranks": [RANK]},
-    {"kind": "start", "time": 15.0, "iteration": 10, "net": "<script>x</script>", "solver": "s&s", "ranks": 1},
+    {
+        "kind": "start",
+        "time": 15.0,
+        "iteration": 10,
+        "net": "<script>x</script>",
+        "solver": "s&s",
+        "ranks": 1,
+        "max_iter": 77,
+    },
     {"kind": "train", "time": 16.0, "iteration": 20, "loss": 1.25, "lr": 0.001, "ranks": [RANK]},
     {"kind": "test", "time": 17.0, "iteration": 20, "net": 0, "loss": 1.0, "outputs": {"acc<": 0.75, "many": [1, 2]}},
     {"kind": "end", "time": 18.5},
@@ -57,11 +66,36 @@ def test_page(tmp_path: Path) -> None:
     assert not nesting.open
     assert "script" not in nesting.seen and "b" not in nesting.seen
     assert text.count("<td>1.25 at 20</td><td>0.001 at 20</td><td>0.75 at 20</td>") == 2
-    assert "<td>ended</td><td>8.5</td>" in text
-    assert "<td>10.4</td><td>1</td><td>0</td><td>0</td>" in text
+    assert "<td>77</td><td>ended</td><td>8.5</td>" in text
+    assert "<td>10.4</td><td>1</td><td>0</td><td>–</td>" in text
     assert "two&amp;" in text and "acc&lt;" in text
     assert text.count("<polyline") == 3 * 2 * 2  # loss, rate and score, against two axes, of two runs
     assert "http" not in text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "is_whole", "labels"),
+    [
+        (0.1722, 0.3764, False, "0.2 0.25 0.3 0.35"),  # 0.2042 / 5 = 0.041: steps of 0.05
+        (0.0337608, 0.547413, False, "0.2 0.4"),  # 0.51 / 5 = 0.103: steps of 0.2
+        (5, 199, True, "50 100 150"),  # 194 / 5 = 38.8: steps of 50
+        (1, 3, True, "1 2 3"),  # 2 / 5 = 0.4, but iterations are whole
+        (0, 10, True, "0 2 4 6 8 10"),
+        (-0.3, 0.3, False, "-0.2 0 0.2"),
+        (1e-5, 1e-4, False, "2e-05 4e-05 6e-05 8e-05 0.0001"),
+        (0.547413, 0.547413, False, "0.547"),
+        (12345, 12345, True, "12345"),
+    ],
+)
+def test_ticks_are_round(low: float, high: float, is_whole: bool, labels: str) -> None:
+    ticks = round_ticks(low, high, is_whole)
+    assert " ".join(tick_label(value, ticks) for value in ticks) == labels
+
+
+def test_ticks_are_where_their_values_are() -> None:
+    chart = draw_chart("loss", "iteration", [(0, [(0, 1.0), (5, 2.0)])])
+    assert '<text x="70.0" y="196" text-anchor="middle">0</text>' in chart
+    assert '<text x="157.0" y="196" text-anchor="middle">1</text>' in chart  # 70 + (520 - 70 - 15) / 5
 
 
 @pytest.mark.parametrize(("content", "words"), [("{}\n", "line 1 is no record of metrics"), ("", "no displayed")])
@@ -89,6 +123,7 @@ def test_the_drawn_network_and_the_texts(tmp_path: Path, monkeypatch: pytest.Mon
     page = Nesting()
     page.feed(text)
     assert not page.open
+    assert "<code>--set</code>" in text and "<code>max_iter</code>" in text
     assert "# 1 &lt; 2" in text and "name: &quot;a&lt;b&gt;c&quot;" in text
     drawing = text[text.index('<div class="drawing">') :]
     assert "InnerProduct" in drawing or "<use" in drawing  # matplotlib draws letters, or writes them

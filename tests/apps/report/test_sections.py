@@ -14,7 +14,7 @@ import pytest
 from bpt import caffe
 from bpt.apps.report.page import write_report
 from bpt.apps.report.results_report import ReportRequest, report
-from bpt.apps.report.timeline_section import timeline_section
+from bpt.apps.report.timeline_section import TimelineBar, timeline_section
 from bpt.base.errors import FileError, UsageError
 
 RUN = [
@@ -114,6 +114,25 @@ def test_two_iterations_of_a_trace(name: str, tmp_path: Path) -> None:
     assert text.count("<title>") == 2 * 2 * 4  # iterations, ranks, bars
     assert text.count("<title>B0: 4.000 ms</title>") == 4
     assert ">20</text>" in text  # ms
+
+
+def test_the_shortest_iterations_in_a_row(tmp_path: Path) -> None:
+    ends = (10, 20, 120, 128, 140, 147, 190)  # pairs take 110, 108, 20, 19 and 50 ms
+    events = [bar(0, "compute", "U", end - 2, 2) for end in ends]
+    (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": [*events, bar(0, "compute", "test", 20, 98)]}))
+    text = "\n".join(timeline_section(str(tmp_path / "trace.json")))
+    assert "test: " not in text and text.count("<title>U: ") == 2
+    assert ">15</text>" in text and ">20</text>" not in text  # of 19 ms
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("F0", "forward"), ("F1.3", "forward"), ("B0", "backward"), ("I0.1", "backward"), ("V2.10", "backward"),
+     ("G2", "wait"), ("W", "wait"), ("X2", "start of an exchange"), ("U", "update"), ("D0", "other"),
+     ("snapshot", "other"), ("s1.0", "other")],
+)  # fmt: skip
+def test_kinds_of_bars(name: str, kind: str) -> None:
+    assert TimelineBar(0, "compute", name, 0.0, 1.0).kind == kind
 
 
 @pytest.mark.parametrize("content", ["", "{}", '{"traceEvents": [{"ph": "X"}]}', '{"traceEvents": []}'])

@@ -22,6 +22,7 @@ UNLIKE = "replica { } replica { num_stages: 2 }"
         (UNLIKE, []),
         (f"{UNLIKE} balance: DYNAMIC sync_batch_norm: true pipeline_param {{ schedule: ONE_F_ONE_B }}", []),
         ("replica { ranks: 2 } replica { ranks: 2 } exchange: RING", []),  # alike
+        ("replica { ranks: 0 }", [("replica", 0, "ranks")]),
         ("replica { num_stages: 0 }", [("replica", 0, "num_stages")]),
         (f"{UNLIKE} replica {{ ranks: -2 num_stages: 2 }}", [("replica", 2, "ranks")]),
         (f"{UNLIKE} replica {{ ranks: 3 num_stages: 2 }}", [("replica", 2, "ranks")]),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from bpt.base.errors import PrototxtError
 from bpt.train.solver.solver import Solver
 from tests.support.spread_runs import Run, assert_same_lines, read_model, remove_snapshots, train
 
@@ -52,3 +53,8 @@ def test_passes_are_those_of_iter_size() -> None:
     remove_snapshots()
     run = train(2, NOISE.replace("max: 24", "min: 12 max: 12"))
     assert_same_lines(run.lines, expected.lines)
+
+
+def test_a_largest_batch_below_one_is_refused_with_one_that_fits() -> None:
+    with pytest.raises(PrototxtError, match=r"max: 4 .* use max: 6 or more"):
+        train(2, NOISE.replace("max: 24", "max: 4"))

@@ -48,7 +48,7 @@ def test_shares_of_the_profile(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "difference"),
     [
-        (lambda now: replace(now, ranks=now.ranks[:1]), "it is of 1 ranks, now there are 2"),
+        (lambda now: replace(now, ranks=now.ranks[:1]), "it is of 1 rank, now there are 2"),
         (lambda now: replace(now, network="other"), "it is of another network"),
         (lambda now: replace(now, ranks=(now.ranks[0], replace(now.ranks[1], host="z"))), "rank 1 ran on host z"),
     ],
@@ -90,4 +90,5 @@ def test_one_profile_serves_every_division_of_its_net(
 
 def test_no_profile(tmp_path: Path) -> None:
     solver = small_solver(tmp_path, text=TEXT)
-    assert complaint(solver) == "speed.json: cannot be read: No such file or directory"
+    assert complaint(solver).startswith("speed.json: cannot be read: No such file or directory. ")
+    assert complaint(solver).endswith("--profile speed.json")

@@ -170,7 +170,8 @@ STATIC = 'balance: STATIC balance_param { profile: "speed.json" }'
 def test_static_balance_without_a_profile(tmp_path: Path) -> None:
     error = refusal(tmp_path, 2, STATIC)
     assert isinstance(error, FileError)
-    assert str(error) == "speed.json: cannot be read: No such file or directory"
+    assert str(error).startswith("speed.json: cannot be read: No such file or directory. ")
+    assert str(error).endswith("--profile speed.json")
 
 
 def test_balances(tmp_path: Path) -> None:
@@ -271,6 +272,7 @@ def test_a_batch_factor_is_handed_on(tmp_path: Path) -> None:
             "balance_param { by } has no effect with exchange: TREE",
         ),
         ("balance: DYNAMIC exchange: CGDP balance_param { by: ITERATION }", ""),
+        ("update: SHARDED", "update has no effect on one rank, which updates all weights"),
         ("balance_param { normalizer: UNIFORM } sync_batch_norm: true batch_scope: REPLICA exchange: TREE", ""),
     ],
 )
@@ -282,6 +284,21 @@ def test_what_has_no_effect_is_told(
     with caplog.at_level(logging.WARNING, "bpt"):
         run_ranks(1, lambda comm: setup_parallelism(source, graph, comm))
     assert caplog.messages == ([f"parallel_param: {remark}"] if remark else [])
+
+
+@pytest.mark.parametrize(("pieces", "told"), [(4, False), (5, True)])
+def test_more_pieces_than_samples_are_told(
+    tmp_path: Path, pieces: int, told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each of two ranks has 4 of the 8 samples."""
+    source = small_solver(tmp_path, text=solver_with(f"num_shards: 2 fc_param {{ pieces: {pieces} }}"))
+    graph = build_graph_of(source.train)
+    with caplog.at_level(logging.WARNING, "bpt"):
+        run_ranks(2, lambda comm: setup_parallelism(source, graph, comm))
+    words = (
+        f"parallel_param: fc_param {{ pieces: {pieces} }} cuts a batch into 4 pieces: no rank has more samples of it"
+    )
+    assert caplog.messages == [words] * 2 * told
 
 
 @pytest.mark.parametrize(
