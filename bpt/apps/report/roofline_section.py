@@ -53,6 +53,6 @@ def roofline_section(solver: str) -> Iterator[str]:
             path = str(Path(folder) / "roofline.svg")
             draw_roofline(found, peaks, f"{net.graph.name}, {net.context.precision.name}, {threads}", path)
             yield "<h2>Layers</h2>\n<p>The layers under the roofs of the machine that wrote this page."
-            yield "A dot is a pass of a layer; its area is the time above the roof, which is the time that a faster layer could win."
+            yield "A dot is a pass of a layer. Its area is the time above the roof, which a faster layer could save."
             yield "The number of a dot is also behind the name of its layer on the right.</p>"
             yield drawing(Path(path).read_text(encoding="utf-8"))

@@ -1,4 +1,7 @@
-"""HostSum: CGDP's accumulation of gradients (section 3.1), in memory that the ranks of a host share."""
+"""HostSum: CGDP's accumulation of gradients (section 3.1), in memory that the ranks of a host share.
+
+``Cgdp`` (``exchange.py``) submits it to the thread of a stream of its own (``bpt/system/device/streams.py``).
+"""
 
 from __future__ import annotations
 

@@ -267,7 +267,8 @@ Order = list[StageTask | DrawTask]
 def orders(rule: OrderRule, pipeline: Pipeline) -> list[Order]:
     """Return what each stage does in an iteration, in order.
 
-    A batch is drawn when the first stage that needs it would begin; if stage 0 is at work then, before that.
+    Stage 0 draws a batch when the first stage that needs it could begin. If stage 0 runs a task at that moment, the
+    draw is placed before that task.
     """
     progress = OrderProgress(pipeline, rule.backward)
     chosen = _Choices(rule, progress)

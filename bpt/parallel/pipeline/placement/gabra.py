@@ -118,8 +118,8 @@ def evolve(objective: Objective, start: Ints, param: GabraSpec) -> Evolution:
 
     - A child that leaves a device without a partition gets one there, from a device that has several. If it exceeds a
       limit, partitions move at random from devices that have too much to those that have room (``relieve``); if it
-      still does, it is skipped. A skipped child ends its generation, too: where all placements are in the population
-      already, line 10 would never end.
+      still does, it is skipped. A generation ends even if its child is skipped: line 10 tries again until a child is
+      new, which never ends once the population holds every placement.
     - Sixteen generations choose their parents from the same population, for the sake of numpy.
     - It ends early where a placement is as fast as any can be (the paper: "or the optimal total profit is obtained").
     - STEP_TIME is refined, since crossover and inversion know nothing of what makes a step slow: the fastest cut
