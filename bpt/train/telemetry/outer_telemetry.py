@@ -36,27 +36,29 @@ class OuterTelemetry(AbstractContextManager["OuterTelemetry"]):
         self._samples = 0
 
     def __call__(self, milestone: Milestone) -> None:
+        if isinstance(milestone, Bound):
+            self._begin(milestone)
+        elif isinstance(milestone, WorkersDisplayed) and milestone.iterations:
+            self._show(milestone)
         for sink in self._sinks:
-            if isinstance(milestone, Bound):
-                self._begin(sink, milestone)
-            elif isinstance(milestone, Tested):
+            if isinstance(milestone, Tested):
                 sink.tested(milestone)
             elif isinstance(milestone, Saved):
                 sink.saved(milestone)
-        if isinstance(milestone, WorkersDisplayed) and milestone.iterations:
-            self._show(milestone)
 
     def __exit__(self, *error: object) -> None:
         with ExitStack() as stack:
             for sink in self._sinks:
                 stack.callback(sink.close)
 
-    def _begin(self, sink: Sink, bound: Bound) -> None:
+    def _begin(self, bound: Bound) -> None:
         param = self._plan.parallel_param
         self._samples = batch_of(bound.runtime.net.graph) * self._plan.optim.iter_size
         workers = len(Roles.of(param, self._world).workers)
         start = replace(RunStart.of(bound.runtime), ranks=self._world.size, replicas=workers)
-        sink.begin(self._plan, replace(start, stages=param.num_stages, shards=param.num_shards))
+        start = replace(start, stages=param.num_stages, shards=param.num_shards)
+        for sink in self._sinks:
+            sink.begin(self._plan, start)
 
     def _show(self, milestone: WorkersDisplayed) -> None:
         loads = []

@@ -18,6 +18,16 @@ from tests.support.doubles.thread_ranks import run_ranks
 pytestmark = pytest.mark.usefixtures("folder")
 
 
+def test_a_run_without_receivers_is_displayed() -> None:
+    plan = read_plan("solver.prototxt", ["display: 3 parallel_param { exchange: ASGD sync_batch_norm: false }"])
+
+    def run(comm: Communicator) -> None:
+        with OuterTelemetry(plan, comm, []) as telemetry:
+            train(plan, comm, CPU, listeners=[telemetry])
+
+    run_ranks(2, run)
+
+
 def test_a_run_of_two_workers() -> None:
     plan = read_plan("solver.prototxt", ["display: 3 parallel_param { exchange: ASGD sync_batch_norm: false }"])
 
