@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -21,7 +22,7 @@ from statistics import median
 import torch
 
 from bpt.system.comm.neighbours import CpuTime
-from bpt.system.comm.openmp_waiting import spin_while_cores_are_free
+from bpt.system.comm.openmp_waiting import CALM, INTERVAL, spin_while_cores_are_free
 from scripts.benches.harness.arguments import at_least, explain
 from scripts.benches.harness.sides import batch_of, bpt_side, plain_side, solver_source
 from scripts.benches.harness.turns import Side, serve_turns
@@ -30,6 +31,7 @@ HELP = "two trainings at once, by one alone; and beside a plain PyTorch loop"
 BATCHES = {"lenet": 64, "cifar10_quick": 100, "alexnet": 16}
 ITERATIONS = {"lenet": 40, "cifar10_quick": 8, "alexnet": 2}  # a turn
 GOAL = 2.2
+SETTLED = (CALM + 2) * INTERVAL  # seconds alone after which threads spin again
 KINDS = ("bpt", "defaults", "plain")
 
 
@@ -37,7 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     explain(parser, __doc__)
     parser.add_argument("--nets", default="lenet", help="which, separated by commas (default %(default)s)")
     parser.add_argument("--threads", type=at_least(1), default=2, help="of each training (default %(default)s)")
-    parser.add_argument("--rounds", type=at_least(1), default=8, help="turns alone and at once (default %(default)s)")
+    parser.add_argument(
+        "--rounds", type=at_least(1), default=8, help="turns alone, and then at once (default %(default)s)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -66,9 +70,13 @@ def twice(kind: str, net: str, threads: int, rounds: int) -> tuple[float, float]
     """The median seconds of an iteration alone, and of each of two at once."""
     first, second = (side_of(kind, net, threads) for _ in range(2))
     alone, together = [], []
+    end = time.monotonic() + SETTLED
+    while time.monotonic() < end:
+        first.train(ITERATIONS[net], count=False)
     for _ in range(rounds):
         first.train(ITERATIONS[net])
         alone += first.last["seconds"]
+    for _ in range(rounds):
         at_once((first, second), ITERATIONS[net])
         together += [*first.last["seconds"], *second.last["seconds"]]
     for side in (first, second):
