@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,8 +22,16 @@ def table(head: Sequence[object], rows: Sequence[Sequence[object]]) -> Iterator[
     yield "</table>"
 
 
-def drawing(svg: str) -> str:
-    """Return the text of an SVG file as an element that may scroll."""
+def drawing(draw: Callable[[str], object]) -> str:
+    """Return a drawing as an element that may scroll.
+
+    Args:
+        draw: writes the drawing to the SVG file of this path.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "drawing.svg"
+        draw(str(path))
+        svg = path.read_text(encoding="utf-8")
     return f'<div class="drawing">\n{svg[svg.index("<svg") :]}</div>'
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils.hooks import RemovableHandle
 
 from bpt.apps.classify.classifier_net import ClassifierNet, classifier_net
 from bpt.apps.explain.explained_layer import find_layer
@@ -74,14 +75,22 @@ class MistakeWatch(ClassifierWatch):
         self._worst: list[Mistake] = []
         self._count = 0
         node = net.graph.nodes[net.graph.edges[data].producer]
-        self._top = node.tops.index(data)
+        self._layer, self._top = net.layer(node), node.tops.index(data)
         self._pictures: Tensor | None = None
-        self._data_hook = net.layer(node).register_forward_hook(self._note_pictures)
+        self._data_hook: RemovableHandle | None = None
 
     def worst(self) -> list[Mistake]:
-        """Return the mistakes, the most certain one first, and end the observation."""
-        self._data_hook.remove()
+        """Return the mistakes, the most certain one first."""
         return sorted(self._worst, reverse=True)
+
+    def __enter__(self) -> MistakeWatch:
+        self._data_hook = self._layer.register_forward_hook(self._note_pictures)
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        assert self._data_hook is not None
+        self._data_hook.remove()
 
     def _note_pictures(self, layer: object, bottoms: object, tops: Any) -> None:
         self._pictures = tops[self._top] if isinstance(tops, tuple) else tops
@@ -139,8 +148,7 @@ def _tested(plan: NetPlan, weights: Sequence[str], model: str, iterations: int) 
     device = torch.device("cpu")
     with closing(make_net(graph, device)) as net:
         load_trained(net, weights, model)
-        mistakes = MistakeWatch(net, data)
-        with ConfusionWatch(net) as counts, mistakes:
+        with ConfusionWatch(net) as counts, MistakeWatch(net, data) as mistakes:
             run_test(Operator(net, whole(graph), device), iterations)
         found = counts.result(SerialCommunicator())
     if found is None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import torch
 
@@ -49,10 +47,8 @@ def roofline_section(solver: str) -> Iterator[str]:
         meter.measure()
         found, peaks = points(net.graph, layers, itemsizes_of(net), meter.peaks()), meter.peaks()
         threads = plural(torch.get_num_threads(), "thread")
-        with tempfile.TemporaryDirectory() as folder:
-            path = str(Path(folder) / "roofline.svg")
-            draw_roofline(found, peaks, f"{net.graph.name}, {net.context.precision.name}, {threads}", path)
-            yield "<h2>Layers</h2>\n<p>The layers under the roofs of the machine that wrote this page."
-            yield "A dot is a pass of a layer. Its area is the time above the roof, which a faster layer could save."
-            yield "The number of a dot is also behind the name of its layer on the right.</p>"
-            yield drawing(Path(path).read_text(encoding="utf-8"))
+        title = f"{net.graph.name}, {net.context.precision.name}, {threads}"
+    yield "<h2>Layers</h2>\n<p>The layers under the roofs of the machine that wrote this page."
+    yield "A dot is a pass of a layer. Its area is the time above the roof, which a faster layer could save."
+    yield "The number of a dot is also behind the name of its layer on the right.</p>"
+    yield drawing(lambda path: draw_roofline(found, peaks, title, path))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from html import escape
-from pathlib import Path
 
 from bpt.apps.draw.net_drawing import DrawRequest, draw_net
 from bpt.apps.report.markup import drawing
@@ -37,10 +35,7 @@ def solver_sections(solver: str) -> Iterator[str]:
 
 def _drawing(net: str) -> str:
     """Return the drawn network as an SVG element, or a line that says why there is none."""
-    with tempfile.TemporaryDirectory() as folder:
-        picture = Path(folder) / "net.svg"
-        try:
-            draw_net(DrawRequest(model=net, output=str(picture)))
-        except BptError as error:
-            return f"<p>The network is not drawn: {escape(str(error))}</p>"
-        return drawing(picture.read_text(encoding="utf-8"))
+    try:
+        return drawing(lambda path: draw_net(DrawRequest(model=net, output=path)))
+    except BptError as error:
+        return f"<p>The network is not drawn: {escape(str(error))}</p>"

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from functools import cache
 
 from bpt.system.comm.cores import allowed_cpus, cpu_time
-from bpt.system.comm.neighbours import WORTH_A_WORD, CpuTime
+from bpt.system.comm.neighbours import CpuTime, HostLoad
 
 LOG = logging.getLogger(__name__)
 
@@ -122,10 +122,8 @@ class SpinPolicy:
             return f"{threads} threads share the time of {cpu_time():.3g} CPUs"
         if self._last is None or now is None or threads == 1:
             return ""
-        others = now.others_since(self._last)
-        if others >= WORTH_A_WORD and others + threads > cpus + WORTH_A_WORD / 2:
-            return f"other programs keep {others:.2g} of {cpus} CPUs busy"
-        return ""
+        load = HostLoad("", cpus, threads, now.others_since(self._last))
+        return f"other programs keep {load.others:.2g} of {cpus} CPUs busy" if load.is_busy else ""
 
 
 @contextmanager

@@ -31,10 +31,10 @@ class Monitor:
     Args:
         names: names of the workers, such as "worker 2 (rank 3, host b)".
         hosts: hosts of the workers.
+        ranks: ranks of the workers.
         record: the record that gets the rows.
         iteration: the iteration at which the run begins.
         silent: whether to log no line for an update; ASGD has an update in every iteration.
-        ranks: the workers' ranks.
         notify: function to call with a milestone for each displayed iteration.
     """
 
@@ -43,10 +43,10 @@ class Monitor:
         plan: RunPlan,
         names: Sequence[str],
         hosts: Sequence[str],
+        ranks: Sequence[int],
         record: RunRecord,
         iteration: int,
         silent: bool = False,
-        ranks: Sequence[int] = (),
         notify: Listener = lambda milestone: None,
     ) -> None:
         self.record = record
@@ -179,14 +179,13 @@ class Monitor:
 
     def _note_times(self, report: SubmissionReport) -> None:
         worker = report.worker
-        if worker < len(self._ranks):
-            before = self._since_shown.get(worker, WorkerTimes(self._ranks[worker], self._hosts[worker], 0.0, 0.0, 0))
-            self._since_shown[worker] = replace(
-                before,
-                computing=before.computing + report.seconds,
-                waiting=before.waiting + report.waited,
-                samples=before.samples + report.samples,
-            )
+        before = self._since_shown.get(worker, WorkerTimes(self._ranks[worker], self._hosts[worker], 0.0, 0.0, 0))
+        self._since_shown[worker] = replace(
+            before,
+            computing=before.computing + report.seconds,
+            waiting=before.waiting + report.waited,
+            samples=before.samples + report.samples,
+        )
 
     def _times(self) -> list[WorkerTimes]:
         """Return what the workers did since the last call; of those that submitted nothing, what they did before."""

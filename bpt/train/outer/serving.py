@@ -206,8 +206,8 @@ class ServerSession:
         names = [self._name(node, nodes) for node in range(len(nodes))]
         silent = self._server_update is not None
         monitor = Monitor(
-            self._plan, names, [n.host for n in nodes], record, self.assignment.first, silent,
-            self._roles.workers, self._notify,
+            self._plan, names, [n.host for n in nodes], self._roles.workers, record, self.assignment.first, silent,
+            self._notify,
         )  # fmt: skip
         with ExitStack() as stack:
             stack.enter_context(self.solver)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from bpt.config.plan.run_plan import RunPlan
@@ -13,7 +13,7 @@ from bpt.train.outer.roles import Roles
 from bpt.train.solver.milestones import Bound, Displayed, Milestone, Saved, Tested, WorkersDisplayed
 from bpt.train.telemetry.rank_loads import RankLoad, StragglerScores
 from bpt.train.telemetry.run_start import RunStart
-from bpt.train.telemetry.telemetry import Sink
+from bpt.train.telemetry.telemetry import Sink, close_all
 
 
 class OuterTelemetry(AbstractContextManager["OuterTelemetry"]):
@@ -47,16 +47,15 @@ class OuterTelemetry(AbstractContextManager["OuterTelemetry"]):
                 sink.saved(milestone)
 
     def __exit__(self, *error: object) -> None:
-        with ExitStack() as stack:
-            for sink in self._sinks:
-                stack.callback(sink.close)
+        close_all(self._sinks)
 
     def _begin(self, bound: Bound) -> None:
         param = self._plan.parallel_param
         self._samples = batch_of(bound.runtime.net.graph) * self._plan.optim.iter_size
-        workers = len(Roles.of(param, self._world).workers)
-        start = replace(RunStart.of(bound.runtime), ranks=self._world.size, replicas=workers)
-        start = replace(start, stages=param.num_stages, shards=param.num_shards)
+        start = replace(
+            RunStart.of(bound.runtime), ranks=self._world.size, replicas=len(Roles.of(param, self._world).workers),
+            stages=param.num_stages, shards=param.num_shards,
+        )  # fmt: skip
         for sink in self._sinks:
             sink.begin(self._plan, start)
 

@@ -42,6 +42,13 @@ class Sink(Protocol):
         """Note that the run is over."""
 
 
+def close_all(sinks: Sequence[Sink]) -> None:
+    """Close all sinks, also those behind one that fails."""
+    with ExitStack() as stack:
+        for sink in sinks:
+            stack.callback(sink.close)
+
+
 class ForecastWatch(Protocol):
     """Compares the ranks' loads with the forecast by which the plan was chosen (Drift)."""
 
@@ -86,9 +93,7 @@ class Telemetry(AbstractContextManager["Telemetry"]):
 
     def __exit__(self, *error: object) -> None:
         self._listen(None)
-        with ExitStack() as stack:
-            for sink in self._sinks:
-                stack.callback(sink.close)
+        close_all(self._sinks)
 
     def _bind(self, runtime: Runtime) -> None:
         self._world = runtime.world

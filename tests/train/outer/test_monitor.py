@@ -41,7 +41,7 @@ def monitor(
 ) -> tuple[Monitor, Clock, RunRecord]:
     record = RunRecord()
     plan = RunPlan(optim=OptimSpec(base_lr=0.5, lr_policy="fixed"), **solver)  # type: ignore[arg-type]
-    made = Timed(plan, NAMES, HOSTS, record, 0, silent, (1, 2), notify)
+    made = Timed(plan, NAMES, HOSTS, (1, 2), record, 0, silent, notify)
     clock = made.clock = Clock()
     return made, clock, record
 
