@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bpt.nn.fusion import pass_program
 from bpt.nn.fusion.fusion_steps import FusionStep, hook_tables
-from bpt.nn.fusion.operations import PreparedConvolution, PreparedProduct
+from bpt.nn.fusion.operations import PreparedOperation
 from bpt.nn.layers import Layer
 
 PASSES = 2  # passes of one shape that run by the steps, before they become a program
@@ -92,5 +92,5 @@ class FixedSteps(Sequence[FusionStep]):
         if function is not None:
             self._programs[key] = function
             for step in self._steps:
-                if isinstance(step.operation, PreparedConvolution | PreparedProduct):
+                if isinstance(step.operation, PreparedOperation):
                     step.operation.release()  # the program has its own

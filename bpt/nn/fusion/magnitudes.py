@@ -12,7 +12,7 @@ from typing import Any
 
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.nn.fusion.fusion_steps import FusionStep
-from bpt.nn.fusion.operations import PreparedConvolution, PreparedProduct
+from bpt.nn.fusion.operations import PreparedOperation
 from bpt.nn.layers import Layer
 from bpt.nn.layers.activation import Power, ReLU, ReLU6, Sigmoid, TanH
 from bpt.nn.layers.concat import Concat, Split
@@ -84,7 +84,7 @@ def bound_of(step: FusionStep, layers: Sequence[Layer], bounds: Bounds) -> float
     Args:
         bounds: those of the step's bottoms.
     """
-    if isinstance(step.operation, PreparedConvolution | PreparedProduct):
+    if isinstance(step.operation, PreparedOperation):
         gain, offset = step.operation.gain()
         return gain * bounds[0] + offset + sum(bounds[1:])
     for node in step.nodes:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,6 +20,8 @@ from bpt.nn.layers.convolution import Convolution
 from bpt.nn.layers.eltwise import Eltwise
 from bpt.nn.layers.inner_product import InnerProduct
 from bpt.nn.layers.pooling import Pooling
+
+Packed = TypeVar("Packed")
 
 
 class Operation(Protocol):
@@ -82,7 +85,33 @@ class FoldedAffine:
         return None if affine is None else self._head.forward_by(self._head.folded(affine), bottoms[0])
 
 
-class PreparedConvolution:
+class PreparedOperation(Operation, Generic[Packed]):
+    """An operation by weights that its first pass computes and packs."""
+
+    def __init__(self) -> None:
+        self._weights: Weights | None = None
+        self._packed: Packed | None = None
+
+    @property
+    def is_prepared(self) -> bool:
+        return self._weights is not None
+
+    def release(self) -> None:
+        """Free what was prepared; the next pass prepares it again."""
+        self._weights = self._packed = None
+
+    def gain(self) -> tuple[float, float]:
+        """Return numbers a and b such that the product is at most ``a · max |x| + b``; it must have run before."""
+        assert self._weights is not None
+        weight, bias = _detached(self._weights)
+        return float(weight.abs().flatten(1).sum(1).max()), 0.0 if bias is None else float(bias.abs().max())
+
+    @abstractmethod
+    def by_plain_operators(self) -> Callable[..., Tensor]:
+        """Return a function that does the same by torch's public operators; it must have run before."""
+
+
+class PreparedConvolution(PreparedOperation[PackedConvolution]):
     """A convolution with the following affine layers in its weights, as FoldedAffine; computed and packed once.
 
     It serves passes without gradients, while no parameter changes. Images become channels-last on a CPU.
@@ -101,13 +130,12 @@ class PreparedConvolution:
         relu: ReLU | None = None,
         holders: Sequence[Layer] = (),
     ) -> None:
+        super().__init__()
         behind = [layer for layer in (total, relu) if layer is not None]
         self.layers: tuple[Layer, ...] = (head, *affines, *behind, *holders)
         self.top_is_free = relu is None
         self._head, self._affines, self._total, self._relu = head, tuple(affines), total, relu
         self._over = bool(holders)
-        self._weights: Weights | None = None
-        self._packed: PackedConvolution | None = None
 
     def __call__(self, *bottoms: Tensor) -> Tensor | None:
         bottom = bottoms[0]
@@ -129,20 +157,7 @@ class PreparedConvolution:
                 top = self._total.overwrite(0, top, bottoms[1])
         return top if self._relu is None else self._relu.overwrite(0, top)
 
-    @property
-    def is_prepared(self) -> bool:
-        return self._weights is not None
-
-    def release(self) -> None:
-        """Free what was prepared; the next pass prepares it again."""
-        self._weights = self._packed = None
-
-    def gain(self) -> tuple[float, float]:
-        """Return numbers a and b such that the product is at most ``a · max |x| + b``; it must have run before."""
-        return _gain(self._weights)
-
     def by_plain_operators(self) -> Callable[..., Tensor]:
-        """Return a function that does the same by torch's public operators; it must have run before."""
         assert self._weights is not None
         weight, bias = _detached(self._weights)
         axes, window, group = weight.dim() - 2, self._head.window, self._head.group
@@ -161,7 +176,7 @@ class PreparedConvolution:
         return call
 
 
-class PreparedProduct:
+class PreparedProduct(PreparedOperation[PackedProduct]):
     """An InnerProduct by weights that are packed once, for the same passes as PreparedConvolution.
 
     Args:
@@ -169,11 +184,10 @@ class PreparedProduct:
     """
 
     def __init__(self, head: InnerProduct, relu: ReLU | None) -> None:
+        super().__init__()
         self.layers: tuple[Layer, ...] = (head,) if relu is None else (head, relu)
         self.top_is_free = relu is None
         self._head, self._relu = head, relu
-        self._weights: Weights | None = None
-        self._packed: PackedProduct | None = None
 
     def __call__(self, *bottoms: Tensor) -> Tensor | None:
         flat = bottoms[0].flatten(self._head.axis)
@@ -184,20 +198,7 @@ class PreparedProduct:
         top = self._packed(flat) if self._packed is not None and fits else self._head.forward_by(self._weights, flat)
         return top if self._relu is None else self._relu.overwrite(0, top)
 
-    @property
-    def is_prepared(self) -> bool:
-        return self._weights is not None
-
-    def release(self) -> None:
-        """Free what was prepared; the next pass prepares it again."""
-        self._weights = self._packed = None
-
-    def gain(self) -> tuple[float, float]:
-        """Return numbers a and b such that the product is at most ``a · max |x| + b``; it must have run before."""
-        return _gain(self._weights)
-
     def by_plain_operators(self) -> Callable[..., Tensor]:
-        """Return a function that does the same by torch's public operators; it must have run before."""
         assert self._weights is not None
         weight, bias = _detached(self._weights)
         axis, relu = self._head.axis, self._relu is not None
@@ -207,12 +208,6 @@ class PreparedProduct:
             return torch.relu(top) if relu else top
 
         return call
-
-
-def _gain(weights: Weights | None) -> tuple[float, float]:
-    assert weights is not None
-    weight, bias = _detached(weights)
-    return float(weight.abs().flatten(1).sum(1).max()), 0.0 if bias is None else float(bias.abs().max())
 
 
 def _detached(weights: Weights) -> tuple[Tensor, Tensor | None]:

@@ -22,7 +22,7 @@ from torch.nn import functional
 
 from bpt.nn.fusion.fusion_steps import FusionStep
 from bpt.nn.fusion.magnitudes import OF_LAYERS, bound_of
-from bpt.nn.fusion.operations import Overwriting, PreparedConvolution, PreparedProduct
+from bpt.nn.fusion.operations import Overwriting, PreparedOperation
 from bpt.nn.kernels.recording import plain_shape
 from bpt.nn.layers import Layer
 from bpt.nn.layers.activation import ReLU
@@ -44,8 +44,7 @@ Tops = Tensor | tuple[Tensor, ...]
 def can_record(steps: Sequence[FusionStep], layers: Sequence[Layer]) -> bool:
     """Return whether a program can have all of these steps."""
     return all(
-        isinstance(step.operation, PreparedConvolution | PreparedProduct)
-        or all(_is_plain(layers[node.index]) for node in step.nodes)
+        isinstance(step.operation, PreparedOperation) or all(_is_plain(layers[node.index]) for node in step.nodes)
         for step in steps
         if step.nodes[0].type != "Input"
     )
@@ -71,7 +70,7 @@ def record(
         expected: the tensors that the steps made of them, by edge.
     """
     steps = [step for step in steps if step.nodes[0].type != "Input"]
-    operations = [step.operation for step in steps if isinstance(step.operation, PreparedConvolution | PreparedProduct)]
+    operations = [step.operation for step in steps if isinstance(step.operation, PreparedOperation)]
     prepared = all(operation.is_prepared for operation in operations)  # not if the layers could not run as one
     looks_at = _unbounded(steps, layers, samples) if prepared else None
     if looks_at is None:
@@ -119,7 +118,7 @@ def _unbounded(steps: Sequence[FusionStep], layers: Sequence[Layer], samples: Ma
 def _call_of(step: FusionStep, layers: Sequence[Layer]) -> Callable[..., Tops]:
     """Return a function that makes a step's tops of its bottoms."""
     operation = step.operation
-    if isinstance(operation, PreparedConvolution | PreparedProduct):
+    if isinstance(operation, PreparedOperation):
         return operation.by_plain_operators()
     *first, last = [_layer_call(layers[node.index], isinstance(operation, Overwriting)) for node in step.nodes]
 
