@@ -45,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=int, default=1, help="torch threads of each (default %(default)s)")
     parser.add_argument("--rounds", type=int, default=10, help="turns of each side (default %(default)s)")
     parser.add_argument("--exchange", default="ALLREDUCE", help="bpt's exchange (default %(default)s)")
+    parser.add_argument("--engine", default="AUTO", help="bpt's engine: AUTO, CONTIGUOUS or CHANNELS_LAST")
 
 
 def start(kind: str, net: str, arguments: argparse.Namespace, folder: Path) -> Processes:
@@ -52,7 +53,8 @@ def start(kind: str, net: str, arguments: argparse.Namespace, folder: Path) -> P
     pipes = [folder / f"{kind}{rank}" for rank in range(arguments.ranks)]
     for pipe in pipes:
         os.mkfifo(pipe)
-    words = worker("ddp", kind, net, str(BATCHES[net]), str(arguments.threads), str(folder), arguments.exchange)
+    own_words = [net, str(BATCHES[net]), str(arguments.threads), str(folder), arguments.exchange, arguments.engine]
+    words = worker("ddp", kind, *own_words)
     own = environment(arguments.threads)
     if kind in OURS:
         commands = [([*mpirun(arguments.ranks), *words], own)]
@@ -76,7 +78,7 @@ def run(arguments: argparse.Namespace) -> None:
         *(f"{kind + ' ms':>10}" for kind in arguments.sides),
         *(f"{one + '/' + other:>10}" for one, other in ratios),
     ]
-    print(" ".join([f"{'net':<14} {'batch':>5}", *heads]), " layout chosen")
+    print(" ".join([f"{'net':<14} {'batch':>5}", *heads]), " layouts chosen")
     for net in arguments.nets:
         with tempfile.TemporaryDirectory() as folder:
             sides = {kind: start(kind, net, arguments, Path(folder)) for kind in arguments.sides}
@@ -84,22 +86,22 @@ def run(arguments: argparse.Namespace) -> None:
             compete(list(sides.values()), arguments.rounds, ITERATIONS[net], 24 if ITERATIONS[net] > 2 else 14)
         cells = [f"{side.median * 1e3:>10.2f}" for side in sides.values()]
         cells += [f"{sides[one].median / sides[other].median:>10.3f}" for one, other in ratios]
-        layouts = {str(side.last["layout"]) for kind, side in sides.items() if kind in OURS}
-        print(" ".join([f"{net:<14} {BATCHES[net]:>5}", *cells]), "", ", ".join(sorted(layouts)), flush=True)
+        layouts = [str(side.last["layout"]) for kind, side in sides.items() if kind in OURS]
+        print(" ".join([f"{net:<14} {BATCHES[net]:>5}", *cells]), "", ", ".join(layouts), flush=True)
 
 
-def serve(kind: str, name: str, batch: str, threads: str, folder: str, exchange: str) -> None:
+def serve(kind: str, name: str, batch: str, threads: str, folder: str, exchange: str, engine: str) -> None:
     """A process of one side: it waits for numbers of iterations on its pipe."""
     torch.set_num_threads(int(threads))
     rank = int(os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("RANK", "0")))
     with (Path(folder) / f"{kind}{rank}").open() as orders:
-        rank, (step, layout) = side_of(kind, name, int(batch), exchange)
+        rank, (step, layout) = side_of(kind, name, int(batch), exchange, engine)
         serve_turns(orders, step, lambda: {"layout": layout()}, answers=rank == 0)
     if kind in DDP:
         dist.destroy_process_group()
 
 
-def side_of(kind: str, name: str, batch: int, exchange: str) -> tuple[int, Side]:
+def side_of(kind: str, name: str, batch: int, exchange: str, engine: str) -> tuple[int, Side]:
     """This process's rank, and its side. Each rank has its part of the batch."""
     if kind in OURS:
         world = mpi_world()
@@ -112,6 +114,6 @@ def side_of(kind: str, name: str, batch: int, exchange: str) -> tuple[int, Side]
     if kind in DDP:
         source = solver_source(name, len(data), "CONTIGUOUS")
         return rank, plain_side(source, data, label, kind, DistributedDataParallel)
-    source = solver_source(name, batch, "AUTO")
+    source = solver_source(name, batch, engine)
     source.param.parallel_param.MergeFrom(pb.ParallelParameter(exchange=exchange, transport=OURS[kind]))
     return rank, bpt_side(source, data, label, world)
