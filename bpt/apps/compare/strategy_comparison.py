@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -39,7 +40,7 @@ class StrategyComparison:
         overrides: texts that override the solver's in all runs.
         trials: the runs.
         ranks: the number of ranks of each run.
-        mpirun: flags of mpirun.
+        launcher: the words before the command that a rank runs; see ``launcher_of``.
         output: the folder of all that is written.
     """
 
@@ -47,17 +48,16 @@ class StrategyComparison:
     overrides: Sequence[str]
     trials: Sequence[TrainingTrial]
     ranks: int
-    mpirun: Sequence[str]
+    launcher: Sequence[str]
     output: Path
 
     def run(self) -> int:
         """Train each trial, print the table, write table and figure, and return the exit status: 1 if a run failed.
 
         Raises:
-            UserError: a text or a flag is wrong, or mpirun is missing.
+            UserError: a text is wrong.
             FileError: the folder cannot be written to.
         """
-        launcher = self._launcher()
         for trial in self.trials:  # an error in a text is reported before the first run
             self._settings(trial)
         self._make_folder()
@@ -65,7 +65,7 @@ class StrategyComparison:
         for number, trial in enumerate(self.trials, 1):
             print(f"{number} of {len(self.trials)}: {trial.name} …", file=sys.stderr, flush=True)
             start = time.monotonic()
-            result = self._train(trial, launcher)
+            result = self._train(trial)
             outcome = f"failed: {result.failure}" if result.failure else f"{result.measure} {result.final:.4g}"
             print(f"    {outcome} ({time.monotonic() - start:.1f} s)", file=sys.stderr, flush=True)
             results.append(result)
@@ -73,16 +73,6 @@ class StrategyComparison:
         print(markdown(results), end="")
         self._draw(results)
         return 1 if any(result.failure for result in results) else 0
-
-    def _launcher(self) -> list[str]:
-        if launched():
-            raise UsageError("bpt compare starts the ranks itself: run it without mpirun, with --ranks N")
-        if self.ranks == 1:
-            return []
-        found = find_mpirun()
-        if found is None:
-            raise UserError("mpirun is missing: pip install 'bpt[mpi]' brings one; on a cluster load its MPI module")
-        return [found, *self.mpirun, "-n", str(self.ranks)]
 
     def _make_folder(self) -> None:
         if self.output.exists() and (not self.output.is_dir() or any(self.output.iterdir())):
@@ -102,12 +92,12 @@ class StrategyComparison:
             pieces.append(f"random_seed: {SEED}")
         return pieces, solver.parallel_param.exchange in _OUTER
 
-    def _train(self, trial: TrainingTrial, launcher: Sequence[str]) -> TrialResult:
+    def _train(self, trial: TrainingTrial) -> TrialResult:
         pieces, is_outer = self._settings(trial)
         folder = self.output / trial.name
         folder.mkdir()
         metrics, log = folder / "metrics.jsonl", folder / "train.log"
-        command = [*launcher, sys.executable, "-m", "bpt", "train", f"--solver={self.solver}"]
+        command = [*self.launcher, sys.executable, "-m", "bpt", "train", f"--solver={self.solver}"]
         command += [f"--set={piece}" for piece in pieces]
         command.append(f"--metrics={metrics}")
         with log.open("w", encoding="utf-8") as file:
@@ -133,6 +123,36 @@ class StrategyComparison:
             draw(results, self.output / "comparison.png")
         except UserError as error:  # there is no matplotlib
             print(f"comparison.png is left out: {error}", file=sys.stderr)
+
+
+def launcher_of(ranks: int, mpirun: Sequence[str] = (), launcher: Sequence[str] = ()) -> list[str]:
+    """Return the words that start ``ranks`` processes of the command after them: none for one process.
+
+    Args:
+        ranks: of each run.
+        mpirun: flags of mpirun.
+        launcher: a command in the place of mpirun, whose own words say how many ranks it starts.
+
+    Raises:
+        UsageError: the flags contradict each other.
+        UserError: there is no such command.
+    """
+    if launched():
+        raise UsageError("bpt compare starts the ranks itself: run it without mpirun, with --ranks N")
+    if launcher and mpirun:
+        raise UsageError("--launcher starts the ranks in the place of mpirun: give either --launcher or --mpirun")
+    if launcher and ranks == 1:
+        raise UsageError("--launcher needs --ranks N, the number of ranks that it starts; one rank needs no launcher")
+    if ranks == 1:
+        return []
+    if launcher:
+        if shutil.which(launcher[0]) is None:
+            raise UserError(f"--launcher: there is no command {launcher[0]}; check its name, or give its whole path")
+        return list(launcher)
+    found = find_mpirun()
+    if found is None:
+        raise UserError("mpirun is missing: pip install 'bpt[mpi]' brings one; on a cluster load its MPI module")
+    return [found, *mpirun, "-n", str(ranks)]
 
 
 def _wait(command: Sequence[str], log: int) -> int:

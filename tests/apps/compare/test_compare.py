@@ -14,10 +14,10 @@ import pytest
 
 from bpt.apps.compare.comparison_figure import spread
 from bpt.apps.compare.comparison_table import markdown, same_score, write_csv_text
-from bpt.apps.compare.strategy_comparison import StrategyComparison
+from bpt.apps.compare.strategy_comparison import StrategyComparison, launcher_of
 from bpt.apps.compare.trial_result import TrialResult, read_metrics, read_reports
 from bpt.apps.compare.trials import STRATEGIES, trials_of
-from bpt.base.errors import FileError, UsageError
+from bpt.base.errors import FileError, UsageError, UserError
 from bpt.perf.simulate.simulation import strategies_of
 from bpt.train.outer.report import record
 from bpt.train.outer.report.record import NodeRow, RunRecord
@@ -174,3 +174,21 @@ def test_wrong_trials(strategies: str, own: list[str], message: str) -> None:
     with pytest.raises(UsageError) as error:
         trials_of(strategies, own)
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "mpirun", "launcher", "message"),
+    [
+        (2, ["--oversubscribe"], ["srun"], "either --launcher or --mpirun"),
+        (1, [], ["srun"], "--launcher needs --ranks N"),
+        (2, [], ["no-such-launcher"], "there is no command no-such-launcher"),
+    ],
+)
+def test_wrong_launchers(ranks: int, mpirun: list[str], launcher: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        launcher_of(ranks, mpirun, launcher)
+
+
+def test_a_launcher_of_the_users_own_is_in_the_place_of_mpirun() -> None:
+    assert launcher_of(3, launcher=["env", "-n", "3"]) == ["env", "-n", "3"]
+    assert launcher_of(1) == []
