@@ -72,9 +72,12 @@ WAYS: Mapping[str, str] = {
     "DYNAMIC TREE": "exchange: TREE balance: DYNAMIC",
     "DYNAMIC CGDP": "balance: DYNAMIC exchange: CGDP cgdp_param { chunk_size: 2 }",
     PROFILED: "balance: STATIC",
+    "RING SHARDED": "exchange: RING update: SHARDED",
     "BF16": "compression_param { codec: BF16 links: ALL }",
     "2 stages": _stages(2, "GPIPE"),
     "2 stages 1F1B": _stages(2, "ONE_F_ONE_B"),
+    "2 stages 1F1B x 8": _stages(2, "ONE_F_ONE_B", 8),
+    "2 stages ZERO_BUBBLE x 8": _stages(2, "ZERO_BUBBLE", 8),
     "3 stages": _stages(3, "GPIPE"),
     "2 stages by batch": _stages(2, "GPIPE", 4, "batch_norm_over: BATCH "),
     "2 shards": "num_shards: 2",
@@ -84,6 +87,7 @@ WAYS: Mapping[str, str] = {
 
 _ONE, _TWO, _FOUR, _EIGHT = (Place(ranks) for ranks in (1, 2, 4, 8))
 _NEAR = Place(2, "a:1.0,b:0.5", "1gbit")
+_EVEN = Place(2, "a:1.0,b:1.0", "1gbit")
 _FAR = Place(2, "a:1.0,b:0.4", "100mbit")
 _THREE = Place(3, "a:0.8,b:0.5,c:0.4", "1gbit")
 _SLOW = Place(4, "a:0.6,b:0.5,c:0.4,d:0.3", "100mbit")
@@ -128,6 +132,9 @@ CASES: tuple[Case, ...] = (
         resnet20="ALLREDUCE, DYNAMIC, STATIC, 2 stages",
         alexnet="ALLREDUCE, CGDP, BF16, 2 stages",
         vgg16="RING, 2 stages 1F1B",
+    ),
+    *_accuracy(
+        _EVEN, resnet20="2 stages 1F1B x 8, 2 stages ZERO_BUBBLE x 8", alexnet="RING, RING SHARDED"
     ),
     *_accuracy(
         _FAR,
