@@ -11,7 +11,7 @@ from bpt.config.proto.text import to_text
 from bpt.config.schema_specs import fill_spec
 
 REPLICA = "replica"
-FIELDS = ("num_stages", "num_shards", "exchange", "balance", REPLICA)
+FIELDS = ("num_stages", "num_shards", "exchange", "update", "balance", REPLICA)
 PIPELINE = "pipeline_param"
 OF_PIPELINES = ("schedule", "micro_batches", "batch_norm_over")
 

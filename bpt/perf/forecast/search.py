@@ -35,6 +35,8 @@ from bpt.train.rules.violations import violations_in_step, violations_of_net, vi
 
 _Parallel, _Pipeline = pb.ParallelParameter, pb.PipelineParameter
 EXCHANGES = (_Parallel.ALLREDUCE, _Parallel.CGDP, _Parallel.RING, _Parallel.TREE)
+UPDATES = (_Parallel.REPLICATED, _Parallel.SHARDED)
+WORTH_DIVIDING = 1.02  # ratio of times above which a divided update is better, for what its messages cost besides
 SCHEDULES = (_Pipeline.GPIPE, _Pipeline.ONE_F_ONE_B)
 MICRO_BATCHES = (2, 4, 8, 16)
 DEEPEST, WIDEST = 8, 8  # largest numbers of stages and of shards
@@ -48,7 +50,7 @@ class SearchResult:
     """The result of a search.
 
     Attributes:
-        best: forecasts, the fastest first; at least one.
+        best: forecasts, the fastest first, at least one; those with a divided update count as 2 % slower.
         plain: plain data parallelism; ``None``: it is not allowed, or does not fit into memory.
         candidates: the number of plans that the rules allow.
         played: the number of these plans that were simulated.
@@ -132,7 +134,7 @@ class _ClusterSearch:
         if not allowed:
             raise UserError(self._why_none())
         queue: list[tuple[float, int, Iteration | None]] = [
-            (self._bound(each), number, None) for number, each in enumerate(allowed)
+            (_weighed(each, self._bound(each)), number, None) for number, each in enumerate(allowed)
         ]
         heapq.heapify(queue)
         best: list[tuple[float, int, Forecast]] = []
@@ -146,7 +148,8 @@ class _ClusterSearch:
                 continue
             if iteration is None:
                 if iteration := self._iteration(allowed[number]):
-                    heapq.heappush(queue, (max(bound, iteration.lower_bound), number, iteration))
+                    nearer = _weighed(allowed[number], iteration.lower_bound)
+                    heapq.heappush(queue, (max(bound, nearer), number, iteration))
                 continue
             made = iteration.forecast()
             played += 1
@@ -154,7 +157,7 @@ class _ClusterSearch:
                 short += 1
                 continue
             plain = made if is_plain else plain
-            best = sorted([*best, (made.seconds, number, made)], key=lambda each: each[:2])[:top]
+            best = sorted([*best, (_weighed(made.plan, made.seconds), number, made)], key=lambda each: each[:2])[:top]
         if not best:
             raise UserError(
                 f"no plan fits into the memory of {self._ranks} ranks ({played} plans were simulated); use smaller "
@@ -219,7 +222,7 @@ class _ClusterSearch:
                 yield ReplicaLayout(tuple(depth for run, depth in pairs for _ in range(run // depth)))
 
     def _with_exchanges(self, plan: RunPlan, replicas: int, shards: int) -> Iterator[RunPlan]:
-        """Yield a plan with each exchange and each balance."""
+        """Yield a plan with each exchange, each balance and each update."""
         several = replicas * shards > 1
         pipelines = plan.parallel_param.depth > 1  # in a pipeline the exchange is a small part of the time
         unlike = several and self._speeds.max() > UNLIKE * self._speeds.min() and is_dividable(self._costs.graph)
@@ -227,8 +230,11 @@ class _ClusterSearch:
         if unlike and plan.parallel_param.replica_ranks == 1:
             balances.append(_Parallel.UNIFORM)
         for exchange in self._either("exchange", EXCHANGES[:1] if pipelines or not several else EXCHANGES):
-            for balance in self._either("balance", balances):
-                yield plan.with_parallel(exchange=exchange, balance=balance)
+            divides = replicas > 1 and not pipelines and exchange != _Parallel.TREE
+            for balance, update in product(
+                self._either("balance", balances), self._either("update", UPDATES if divides else UPDATES[:1])
+            ):
+                yield plan.with_parallel(exchange=exchange, balance=balance, update=update)
 
     def _with_schedules(self, plan: RunPlan) -> Iterator[RunPlan]:
         """Yield a plan with each schedule and number of micro-batches; layers still normalise by the whole batch."""
@@ -269,6 +275,8 @@ class _ClusterSearch:
             return computing if parallel.is_delayed else max(computing, filling)
         if parallel.num_shards > 1 or parallel.replica:
             return computing
+        if parallel.update != _Parallel.REPLICATED:
+            return computing  # its messages have no level within hosts
         if parallel.balance == _Parallel.UNIFORM:
             computing = max(computing, passes * (batch // self._ranks) / float(self._speeds.min()))
         if parallel.compression_param.name or parallel.exchange == _Parallel.LOCAL:
@@ -309,8 +317,13 @@ def _divisors(number: int, most: int) -> list[int]:
     return [each for each in range(1, min(number, most) + 1) if number % each == 0]
 
 
+def _weighed(plan: RunPlan, seconds: float) -> float:
+    """Return the time by which plans are compared."""
+    return seconds if plan.parallel_param.update == _Parallel.REPLICATED else seconds * WORTH_DIVIDING
+
+
 def _is_plain(plan: RunPlan) -> bool:
     """Return whether a plan is plain data parallelism."""
     parallel = plan.parallel_param
-    chosen = parallel.exchange, parallel.balance
-    return parallel.replica_ranks == 1 and chosen == (_Parallel.ALLREDUCE, _Parallel.UNIFORM)
+    chosen = parallel.exchange, parallel.balance, parallel.update
+    return parallel.replica_ranks == 1 and chosen == (_Parallel.ALLREDUCE, _Parallel.UNIFORM, _Parallel.REPLICATED)

@@ -60,7 +60,8 @@ def test_nothing_is_faster(tmp_path: Path, cluster: Cluster, norm: str, text: st
 def test_of_one_stage_it_is_the_time(tmp_path: Path) -> None:
     plan, costs = small(tmp_path, "iter_size: 2", "parallel_param { num_stages: 1 }")
     for candidate, _, least, made in looked_at(plan, costs, UNLIKE):
-        if candidate.parallel_param.num_shards == 1:
+        parallel = candidate.parallel_param
+        if (parallel.num_shards, parallel.update) == (1, pb.ParallelParameter.REPLICATED):
             assert least == pytest.approx(made.seconds)
 
 
