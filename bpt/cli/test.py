@@ -9,6 +9,7 @@ from bpt.base.errors import UsageError
 from bpt.cli.options import (
     Parser,
     add_gpu,
+    add_labels,
     add_model,
     add_precision,
     add_state,
@@ -66,7 +67,7 @@ def add_arguments(parser: Parser) -> None:
     parser.flag(
         "auc", "report the area under the ROC curve of each class against all others, as a mean", action="store_true"
     )
-    parser.flag("class_names", "a text with the name of a class on each line", metavar="FILE", default="")
+    add_labels(parser, "class_names")
 
 
 def run(arguments: argparse.Namespace, job: Job) -> None:
@@ -82,10 +83,10 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
 
     top_k = tuple(_top_k(word) for word in words(arguments.top_k))
     metrics = Metrics(
-        top_k, arguments.per_class, arguments.confusion, arguments.auc, arguments.class_names, arguments.ap_version
+        top_k, arguments.per_class, arguments.confusion, arguments.auc, arguments.labels, arguments.ap_version
     )
-    if arguments.class_names and not (metrics.per_class or metrics.confusion):
-        raise UsageError("--class_names names the classes of --per_class and --confusion; give one of them, too")
+    if arguments.labels and not metrics.names_classes:
+        raise UsageError("--labels names the classes of --per_class and --confusion; give one of them, too")
     device = job.begin(gpu=arguments.gpu)
     stages = words(arguments.stage)
     score(
