@@ -49,9 +49,9 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(allow_abbrev=False, formatter_class=HelpFormatter, **kwargs)
 
-    def flag(self, name: str, help: str, *others: str, **kwargs: Any) -> None:
-        """Add the flag ``--name``, also spelled ``-name``, and under the names ``others``."""
-        self.add_argument(*(f"{dash}{each}" for each in (name, *others) for dash in ("-", "--")), help=help, **kwargs)
+    def flag(self, name: str, help: str, **kwargs: Any) -> None:
+        """Add the flag ``--name``, also spelled ``-name``."""
+        self.add_argument(f"-{name}", f"--{name}", help=help, **kwargs)
 
     def switch(self, name: str, help: str) -> None:
         """Add the flag ``--name``, which also may be written ``--name=true``, ``--name=false`` and ``--noname``."""
@@ -278,15 +278,11 @@ def add_weights(parser: Parser, help: str) -> None:
     parser.flag("weights", help, metavar="FILE[,FILE...]", default="")
 
 
-def add_labels(parser: Parser, *others: str) -> None:
-    """Add ``--labels``, a file with the names of classes.
-
-    Args:
-        others: other names of the flag.
-    """
+def add_labels(parser: Parser) -> None:
+    """Add ``--labels``, a file with the names of classes."""
     help = "the names of the classes: a text with one name a line, from class 0 on, or an SSD label map (.prototxt); "
     help += "default: classes.txt beside the network's text, if it has a name for each class"
-    parser.flag("labels", help, *others, metavar="FILE", default="")
+    parser.flag("labels", help, metavar="FILE", default="")
 
 
 def add_strict(parser: Parser) -> None:

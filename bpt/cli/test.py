@@ -67,7 +67,8 @@ def add_arguments(parser: Parser) -> None:
     parser.flag(
         "auc", "report the area under the ROC curve of each class against all others, as a mean", action="store_true"
     )
-    add_labels(parser, "class_names")
+    add_labels(parser)
+    parser.flag("class_names", "the same as --labels", metavar="FILE", default="")
 
 
 def run(arguments: argparse.Namespace, job: Job) -> None:
@@ -81,11 +82,12 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     from bpt.apps.score.score_model import score
     from bpt.train.state import MissingWeights
 
+    if arguments.labels and arguments.class_names:
+        raise UsageError("--labels and --class_names are the same; give one of them")
+    labels = arguments.labels or arguments.class_names
     top_k = tuple(_top_k(word) for word in words(arguments.top_k))
-    metrics = Metrics(
-        top_k, arguments.per_class, arguments.confusion, arguments.auc, arguments.labels, arguments.ap_version
-    )
-    if arguments.labels and not metrics.names_classes:
+    metrics = Metrics(top_k, arguments.per_class, arguments.confusion, arguments.auc, labels, arguments.ap_version)
+    if labels and not metrics.names_classes:
         raise UsageError("--labels names the classes of --per_class and --confusion; give one of them, too")
     device = job.begin(gpu=arguments.gpu)
     stages = words(arguments.stage)

@@ -181,6 +181,8 @@ def test_flags(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == 'error: --top_k takes a whole number of at least 1, found "0"\n'
     assert main([*files, "--per_class", "--labels", "names"]) == 0
     assert "    bird " in capsys.readouterr().err
+    assert main([*files, "--per_class", "--labels", "names", "--class_names", "names"]) == 2
+    assert "are the same" in capsys.readouterr().err
     assert main([*files, "--class_names", "names"]) == 2
     assert "give one of them, too" in capsys.readouterr().err
 
