@@ -76,7 +76,7 @@ def _draw(path: str | os.PathLike[str], matrix: npt.NDArray[np.int64], names: Se
     bar = figure.colorbar(image, ax=axes, fraction=0.046, pad=0.03)
     bar.set_label("% of the label's samples", fontsize=SMALL)
     bar.ax.tick_params(labelsize=SMALL)
-    axes.set_xlabel("taken for")
+    axes.set_xlabel("predicted class")
     axes.set_ylabel("label")
     if classes <= NAMED:
         axes.set_xticks(range(classes), names, rotation=90 if max(map(len, names)) > 2 else 0, parse_math=False)
