@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from bpt.cli.options import (
     Parser,
     add_gpu,
+    add_labels,
     add_missing_weights,
     add_model,
     add_state,
@@ -84,6 +85,7 @@ def add_arguments(parser: Parser) -> None:
         metavar="FILE",
         default="",
     )
+    add_labels(parser)
     add_gpu(parser, default="the CPU")
     add_state(parser)
 
@@ -116,6 +118,7 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
         scale=arguments.scale,
         preprocessing=arguments.preprocessing,
         missing=missing_weights_of(arguments),
+        labels=arguments.labels,
         level=arguments.level,
         stages=words(arguments.stage),
     )

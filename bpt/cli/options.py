@@ -278,6 +278,13 @@ def add_weights(parser: Parser, help: str) -> None:
     parser.flag("weights", help, metavar="FILE[,FILE...]", default="")
 
 
+def add_labels(parser: Parser) -> None:
+    """Add ``--labels``, a file with the names of classes."""
+    help = "the names of the classes: a text with one name a line, from class 0 on, or an SSD label map (.prototxt); "
+    help += "default: classes.txt beside the network's text, if it has a name for each class"
+    parser.flag("labels", help, metavar="FILE", default="")
+
+
 def add_strict(parser: Parser) -> None:
     """Add ``--strict``, which refuses weights that lack a layer of the network."""
     help = "refuse weights that lack any layer of the network, even one that the outputs do not depend on"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from bpt.cli.options import (
     Parser,
     add_gpu,
+    add_labels,
     add_missing_weights,
     add_model,
     add_state,
@@ -34,8 +35,7 @@ def add_network(parser: Parser, pictures: str) -> None:
     add_weights(parser, "the trained weights")
     add_missing_weights(parser)
     parser.add_argument("pictures", nargs="*", metavar="IMAGE|FOLDER|LIST.txt", help=pictures)
-    names = "the names of the classes: a text with one name a line, from class 0 on, or an SSD label map (.prototxt)"
-    parser.flag("labels", names, metavar="FILE", default="")
+    add_labels(parser)
 
 
 def add_how(parser: Parser) -> None:

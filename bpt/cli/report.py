@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from bpt.cli.options import Parser, add_weights, need, need_one_process, positive, weights_of
+from bpt.cli.options import Parser, add_labels, add_weights, need, need_one_process, positive, weights_of
 
 if TYPE_CHECKING:
     from bpt.apps.commands.job import Job
@@ -38,6 +38,7 @@ def add_arguments(parser: Parser) -> None:
     )
     add_weights(parser, "show predictions of the solver's network with these weights")
     parser.flag("iterations", "batches for --weights; default: the solver's test_iter", type=positive, metavar="N")
+    add_labels(parser)
     parser.flag(
         "trace", "show the timeline of this trace, .json or .json.gz of bpt train --trace", default="", metavar="FILE"
     )
@@ -59,6 +60,6 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
 
     request = ReportRequest(
         arguments.runs, arguments.output, arguments.solver, weights_of(arguments), arguments.iterations,
-        arguments.trace, arguments.roofline, arguments.live,
+        arguments.labels, arguments.trace, arguments.roofline, arguments.live,
     )  # fmt: skip
     print(report(request))

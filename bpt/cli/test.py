@@ -9,6 +9,7 @@ from bpt.base.errors import UsageError
 from bpt.cli.options import (
     Parser,
     add_gpu,
+    add_labels,
     add_model,
     add_precision,
     add_state,
@@ -66,7 +67,8 @@ def add_arguments(parser: Parser) -> None:
     parser.flag(
         "auc", "report the area under the ROC curve of each class against all others, as a mean", action="store_true"
     )
-    parser.flag("class_names", "a text with the name of a class on each line", metavar="FILE", default="")
+    add_labels(parser)
+    parser.flag("class_names", "the same as --labels", metavar="FILE", default="")
 
 
 def run(arguments: argparse.Namespace, job: Job) -> None:
@@ -80,12 +82,13 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     from bpt.apps.score.score_model import score
     from bpt.train.state import MissingWeights
 
+    if arguments.labels and arguments.class_names:
+        raise UsageError("--labels and --class_names are the same; give one of them")
+    labels = arguments.labels or arguments.class_names
     top_k = tuple(_top_k(word) for word in words(arguments.top_k))
-    metrics = Metrics(
-        top_k, arguments.per_class, arguments.confusion, arguments.auc, arguments.class_names, arguments.ap_version
-    )
-    if arguments.class_names and not (metrics.per_class or metrics.confusion):
-        raise UsageError("--class_names names the classes of --per_class and --confusion; give one of them, too")
+    metrics = Metrics(top_k, arguments.per_class, arguments.confusion, arguments.auc, labels, arguments.ap_version)
+    if labels and not metrics.names_classes:
+        raise UsageError("--labels names the classes of --per_class and --confusion; give one of them, too")
     device = job.begin(gpu=arguments.gpu)
     stages = words(arguments.stage)
     score(

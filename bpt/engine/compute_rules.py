@@ -53,9 +53,6 @@ def ignored_settings(plan: RunPlan, on_gpu: bool) -> Iterator[IgnoredSetting]:
     """
     parallel = plan.parallel_param
     if parallel.num_shards == 1 and plan.given(PARALLEL, "fc_param"):
-        name = pb.ParallelParameter.Exchange.Name(parallel.exchange)
-        yield IgnoredSetting(
-            (PARALLEL, "fc_param"), f"with exchange: {name}" if plan.is_outer else "without num_shards above 1"
-        )
+        yield IgnoredSetting((PARALLEL, "fc_param"), "without num_shards above 1")
     if parallel.inner_param.engine == AUTO and on_gpu:
         yield IgnoredSetting(ENGINE, "on a GPU", "inner_param { engine: AUTO } is LIBRARY on a GPU")

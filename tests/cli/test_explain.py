@@ -74,6 +74,20 @@ def test_a_scan(bpt: Bpt, folder: Path) -> None:
         assert image.size[0] > 2 * image.size[1]
 
 
+def test_names_of_classes(bpt: Bpt, folder: Path) -> None:
+    """Those of classes.txt beside the network's text, or of --labels, which may name some classes only."""
+    Path("classes.txt").write_text("dark\nvery bright\n")
+    told = bpt(*WORDS, "--intensity=RAW", "--class=1").out.splitlines()
+    assert told[4] == " class       score   probability  name"
+    assert told[5].startswith("     0 ") and "  dark" in told[5] and told[5] == told[5].rstrip()
+    assert told[6].startswith("     1 ") and "  very bright  " in told[6] and told[6].endswith("explained")
+    assert told[8].startswith('The map of class 1 "very bright" is largest at voxel (1, 2, 3)')
+    Path("map.prototxt").write_text('item { label: 0 name: "night" }')
+    told = bpt(*WORDS, "--intensity=RAW", "--class=1", "--labels=map.prototxt").out.splitlines()
+    assert "  night" in told[5] and told[6].endswith("explained")
+    assert told[8].startswith("The map of class 1 is largest at voxel (1, 2, 3)")
+
+
 def test_the_other_class_and_names(bpt: Bpt, folder: Path) -> None:
     outcome = bpt(*WORDS, "--class=0", "--layer=c", "--output=dark.nii.gz", "--intensity=RAW")
     assert outcome.status == 0

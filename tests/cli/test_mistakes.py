@@ -267,6 +267,11 @@ MISTAKES = {
         "1:1: parallel_param: 1 rank cannot be divided into num_stages 2 × num_shards 1 = 2 ranks a replica: 1 / 2 is "
         "not whole; start a multiple of 2 ranks (mpirun -n 2), or change num_stages",
     ),
+    "more stages than layers": Mistake.set(
+        "parallel_param { num_stages: 100 }",
+        "1:18: pipeline_param: the net can be cut into 8 stages at most, because data layers stay with the first layer "
+        'that computes ("digits", "conv1"), but there are to be 100; set num_stages: 8 or less',
+    ),
     "shards": Mistake.set(
         "parallel_param { num_shards: 3 }",
         "1:1: parallel_param: 1 rank cannot be divided into "

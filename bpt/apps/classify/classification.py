@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from bpt.apps.classify.classifier_net import ClassifierNet, classifier_net
-from bpt.apps.pictures.class_names import ClassNames, class_names, class_words, names_beside
+from bpt.apps.pictures.class_names import ClassNames, class_words, names_of_net
 from bpt.apps.pictures.image_input import Prepared
 from bpt.apps.pictures.named_pictures import NamedPicture
 from bpt.apps.pictures.picture_net import DamagedPictures, PictureNet
@@ -81,8 +81,7 @@ class PictureClassifier:
         Args:
             plan: the net's text.
             batch: number of pictures that the net runs on at once.
-            labels: the file of the class names; see class_names. "": classes.txt beside the net's text, if it names as
-                many classes as the net has.
+            labels: the file of the class names; see names_of_net.
             weights, device, preprocessing, missing, shared, context: see PictureNet.of.
 
         Raises:
@@ -92,8 +91,7 @@ class PictureClassifier:
         pictures = PictureNet.of(
             net, weights, device, preprocessing, net.scores, missing=missing, shared=shared, context=context
         )
-        labels = labels or names_beside(net.model, net.classes)
-        return cls(net, pictures, class_names(labels, net.classes))
+        return cls(net, pictures, names_of_net(labels, net.model, net.classes))
 
     def scores(self, prepared: Prepared) -> Tensor:
         """Return the probabilities or scores (N, classes) of at most as many pictures as the batch has."""

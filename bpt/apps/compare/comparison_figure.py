@@ -53,9 +53,9 @@ def figure_of(results: Sequence[TrialResult]) -> Figure:
     grid = figure.add_gridspec(2, 3, height_ratios=heights)
     _draw_scores(figure.add_subplot(grid[0, :]), results)
     panels = (
-        ("time of an iteration (ms)", [1000 * each.seconds_an_iteration for each in results]),
-        ("waiting (% of the time)", [100 * each.waiting for each in results]),
-        ("sent by a rank (KiB an iteration)", [each.bytes_sent / 1024 for each in results]),
+        ("time of an iteration\n(ms)", [1000 * each.seconds_an_iteration for each in results]),
+        ("waiting\n(% of the time)", [100 * each.waiting for each in results]),
+        ("sent by a rank\n(KiB an iteration)", [each.bytes_sent / 1024 for each in results]),
     )
     for column, (label, values) in enumerate(panels):
         _draw_bars(figure.add_subplot(grid[1, column]), label, values, results if column == 0 else ())
@@ -77,14 +77,12 @@ def _draw_scores(axes: Axes, results: Sequence[TrialResult]) -> None:
     heights = spread([(y - low) / (high - low) for _, (_, y) in ends])
     for (number, _), height in zip(ends, heights, strict=True):
         sample = ((1.01, 1.05), (height, height))
-        colour = _colour(number)
-        axes.plot(*sample, color=colour, linestyle=_dashes(number), transform=axes.transAxes, clip_on=False)
+        axes.plot(*sample, color=_colour(number), linestyle=_dashes(number), transform=axes.transAxes, clip_on=False)
         axes.text(
             1.06,
             height,
             results[number].trial.name,
             fontsize=SMALL,
-            color=colour,
             va="center",
             transform=axes.transAxes,
             parse_math=False,
@@ -114,6 +112,10 @@ def _draw_bars(axes: Axes, label: str, values: Sequence[float], named: Sequence[
     axes.bar_label(bars, [_bar_label(value) for value in values], fontsize=7, padding=2)
     axes.set_xlim(0, max(*lengths, 1e-9) * 1.45 if any(lengths) else 1)
     axes.set_yticks(places, [each.trial.name for each in named] if named else [""] * len(values), fontsize=SMALL)
+    if any(lengths):
+        axes.locator_params(axis="x", nbins=3, prune="upper")  # the last number would touch the next panel's first one
+    else:
+        axes.set_xticks([])
     axes.invert_yaxis()
     axes.set_xlabel(label, fontsize=SMALL)
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from bpt.apps.compare.trials import TrainingTrial
 from bpt.base.errors import FileError
 from bpt.train.outer.report.tables import read_csv
+from bpt.train.telemetry.metrics_records import Record, read_records
 
 
 @dataclass(frozen=True)
@@ -74,46 +74,68 @@ def read_metrics(path: Path, trial: TrainingTrial, ranks: int) -> TrialResult:
     Raises:
         FileError: the file is missing, or not what ``--metrics`` writes.
     """
-    try:
-        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        start = lines[0]["time"]
-        tests = [line for line in lines if line["kind"] == "test" and line["net"] == 0]
-        measure = _measure_of(tests)
-        scores = tuple((line["time"] - start, _score(line, measure)) for line in tests)
-        before, iterations, total, waited = lines[0]["iteration"], 0, 0.0, 0.0
-        for line in lines:
-            if line["kind"] != "train":
-                continue
-            count, before = line["iteration"] - before, line["iteration"]
-            iterations += count
-            total += count * line["seconds_an_iteration"]
-            waited += count * fmean(each["exchange"] + each["pipeline"] + each["layers"] for each in line["ranks"])
-        return TrialResult(
-            trial,
-            ranks,
-            measure,
-            scores,
-            total / iterations if iterations else math.nan,
-            waited / total if total and ranks > 1 else 0.0 if ranks == 1 else math.nan,
-            0.0 if ranks == 1 else math.nan,
-            lines[-1]["time"] - start,
-        )
-    except OSError as error:
-        raise FileError(path, error.strerror or str(error)) from None
-    except (ValueError, KeyError, IndexError, TypeError) as error:
-        raise FileError(path, f"not a file that --metrics writes ({error!r})") from None
+    run = _SynchronousRun()
+    read_records(str(path), run.take)
+    if run.begin is None:
+        raise FileError(path, "has no records: bpt train --metrics writes them")
+    return TrialResult(
+        trial,
+        ranks,
+        run.measure,
+        tuple(run.scores),
+        run.total / run.iterations if run.iterations else math.nan,
+        run.waited / run.total if run.total and ranks > 1 else 0.0 if ranks == 1 else math.nan,
+        0.0 if ranks == 1 else math.nan,
+        run.end - run.begin,
+    )
 
 
-def _measure_of(tests: list[dict[str, Any]]) -> str:
-    numbers = [name for name, value in (tests[0]["outputs"] if tests else {}).items() if not isinstance(value, list)]
+@dataclass
+class _SynchronousRun:
+    """Sums over the records of a run.
+
+    Attributes:
+        begin, end: the times of the first and the last record; ``begin`` is ``None`` without records.
+        iterations: the number of iterations up to the last display.
+        total, waited: seconds of these iterations, and how many of them the ranks exchanged or waited.
+        measure, scores: as in TrialResult.
+        shown: the last displayed iteration.
+    """
+
+    begin: float | None = None
+    end: float = math.nan
+    iterations: int = 0
+    total: float = 0.0
+    waited: float = 0.0
+    measure: str = "loss"
+    scores: list[tuple[float, float]] = field(default_factory=list)
+    shown: int = 0
+
+    def take(self, record: Record) -> None:
+        """Add the next record."""
+        if self.begin is None:
+            self.begin, self.shown = record["time"], record["iteration"]
+        self.end = record["time"]
+        if record["kind"] == "test" and record["net"] == 0:
+            if not self.scores:
+                self.measure = _measure_of(record["outputs"])
+            self.scores.append((self.end - self.begin, _score(record, self.measure)))
+        elif record["kind"] == "train":
+            count, self.shown = record["iteration"] - self.shown, record["iteration"]
+            self.iterations += count
+            self.total += count * record["seconds_an_iteration"]
+            waits = [each["exchange"] + each["pipeline"] + each["layers"] for each in record["ranks"]]
+            self.waited += count * fmean(waits)
+
+
+def _measure_of(outputs: dict[str, Any]) -> str:
+    numbers = [name for name, value in outputs.items() if not isinstance(value, list)]
     return next((name for name in numbers if "accuracy" in name), "loss")
 
 
-def _score(line: dict[str, Any], measure: str) -> float:
-    value = line["loss"] if measure == "loss" else line["outputs"][measure]
-    if value is None and measure == "loss":  # the net has no weighted loss, or the loss is not finite
-        return math.nan
-    return math.nan if value is None else float(value)
+def _score(record: Record, measure: str) -> float:
+    value = record["loss"] if measure == "loss" else record["outputs"][measure]
+    return math.nan if value is None else float(value)  # the net has no weighted loss, or it is not finite
 
 
 def read_reports(folder: Path, trial: TrainingTrial, ranks: int) -> TrialResult:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bpt.apps.detect.box_drawing import BoxDrawing, draw, unique_outputs
 from bpt.apps.detect.detector_net import DetectorNet, detector_net
-from bpt.apps.pictures.class_names import ClassNames, class_names
+from bpt.apps.pictures.class_names import ClassNames, names_of_net
 from bpt.apps.pictures.named_pictures import NamedPicture
 from bpt.apps.pictures.picture_net import DamagedPictures, PictureNet
 from bpt.config.plan.nets import NetPlan
@@ -69,7 +69,7 @@ class Detector:
         Args:
             plan: the net's text.
             batch: number of pictures that the net runs on at once.
-            labels: the file of the class names; see class_names.
+            labels: the file of the class names; see names_of_net.
             weights, device, preprocessing, missing: see PictureNet.of.
 
         Raises:
@@ -77,7 +77,7 @@ class Detector:
         """
         net = detector_net(plan, batch)
         pictures = PictureNet.of(net, weights, device, preprocessing, net.found, missing=missing)
-        return cls(net, pictures, class_names(labels, net.classes))
+        return cls(net, pictures, names_of_net(labels, net.model, net.classes))
 
     def detections(
         self, asked: Sequence[NamedPicture], threshold: float, damaged: DamagedPictures | None = None
@@ -144,7 +144,7 @@ def report_lines(
 
 
 def _drawn(names: ClassNames, found: Detection) -> BoxDrawing:
-    return BoxDrawing(f"{names[found.label] or found.label} {found.score:.2f}", found.label, found.box)
+    return BoxDrawing(f"{names.short(found.label)} {found.score:.2f}", found.label, found.box)
 
 
 def _plain(names: ClassNames, detected: Detections, drawing: str) -> dict[str, object]:

@@ -23,6 +23,7 @@ from bpt.apps.explain.model_input import (
     recorded_volume,
 )
 from bpt.apps.explain.subjects import ExplainedPicture, Scan
+from bpt.apps.pictures.class_names import ClassNames, names_of_net
 from bpt.apps.pictures.image_input import NOBODY_SAYS, how_to_say, record_of, recorded_input
 from bpt.base.errors import FileError, UsageError, UserError
 from bpt.config.plan.nets import file_plan
@@ -53,6 +54,7 @@ class ExplainRequest:
         intensity, mean, scale: the transformation of the input's numbers; see ``preprocessing_of``.
         preprocessing: a record of how images are prepared; see ``image_input``.
         missing: how to treat layers that the scores depend on and that no file of weights has.
+        labels: the file of the class names; see ``names_of_net``.
         level: the network's level.
         stages: the network's stages.
     """
@@ -68,6 +70,7 @@ class ExplainRequest:
     scale: float | None = None
     preprocessing: str = ""
     missing: MissingWeights = MissingWeights.REFUSE_RANDOM
+    labels: str = ""
     level: int = 0
     stages: tuple[str, ...] = ()
 
@@ -82,6 +85,7 @@ def explain(request: ExplainRequest, device: torch.device) -> Iterator[str]:
     check_matplotlib()
     explained = classifier_net(file_plan(request.model, pb.TEST, request.level, request.stages))
     layer = find_layer(explained, request.layer)
+    names = names_of_net(request.labels, request.model, explained.classes)
     subject = _read(request, explained)
     prefix = prefix_of(request.output, request.input)
     outputs = subject.outputs(prefix)
@@ -99,17 +103,18 @@ def explain(request: ExplainRequest, device: torch.device) -> Iterator[str]:
         yield f"Left out, because they need more than the input: {', '.join(explained.left_out)}"
     yield _about(explained, layer, request.layer)
     yield ""
-    yield from _table(found, probabilities)
+    yield from _table(found, probabilities, names)
     yield ""
 
     heat = spread(found.heat, explained.input.shape[2:], subject.positions)
     place = peak(heat)
     if not heat.any():
-        yield f"The layer finds no evidence for class {found.chosen}: the map is 0 everywhere"
+        yield f"The layer finds no evidence for {names.in_sentence(found.chosen)}: the map is 0 everywhere"
     else:
-        yield f"The map of class {found.chosen} is largest at {subject.where(place)}"
+        yield f"The map of {names.in_sentence(found.chosen)} is largest at {subject.where(place)}"
     title = (
-        f"{Path(request.input).name}: {_title_words(found, probabilities)}, layer {layer_of(explained.graph, layer)}"
+        f"{Path(request.input).name}: {_title_words(found, probabilities, names)}, "
+        f"layer {layer_of(explained.graph, layer)}"
     )
     subject.write(prefix, heat, place, title)
     yield f"Wrote {' and '.join(map(str, outputs))}"
@@ -154,22 +159,26 @@ def _about(net: ClassifierNet, layer: Edge, named: str) -> str:
     return f'Layer: {name}, blob "{layer.blob}" with {layer.shape[1]} maps of {shape}{how}'
 
 
-def _table(found: Explanation, probabilities: Tensor | None) -> Iterator[str]:
-    yield f"{'class':>6}{'score':>12}" + (f"{'probability':>14}" if probabilities is not None else "")
+def _table(found: Explanation, probabilities: Tensor | None, names: ClassNames) -> Iterator[str]:
+    head = f"{'class':>6}{'score':>12}" + (f"{'probability':>14}" if probabilities is not None else "")
+    yield head + ("  name" if names else "")
     order = found.scores.argsort(descending=True, stable=True).tolist()
     listed = sorted({*order[:MOST], found.chosen})
+    width = max(len("name"), *(len(names[number]) for number in listed))
     for number in listed:
         words = [word for word, fits in (("predicted", found.best), ("explained", found.chosen)) if number == fits]
         line = f"{number:>6}{found.scores[number].item():>12.5g}"
         if probabilities is not None:
             line += f"{probabilities[number].item():>14.5f}"
-        yield line + (f"  {', '.join(words)}" if words else "")
+        if names:
+            line += f"  {names[number]:<{width}}"
+        yield (line + (f"  {', '.join(words)}" if words else "")).rstrip()
     if len(order) > len(listed):
         yield f"   and {len(order) - len(listed)} classes with lower scores"
 
 
-def _title_words(found: Explanation, probabilities: Tensor | None) -> str:
+def _title_words(found: Explanation, probabilities: Tensor | None, names: ClassNames) -> str:
     """Return the predicted class, its probability and, if it is another class, the explained one, as a title."""
     sure = "" if probabilities is None else f" (probability {probabilities[found.best].item():.3f})"
-    other = "" if found.chosen == found.best else f", explained: class {found.chosen}"
-    return f"predicted class {found.best}{sure}{other}"
+    other = "" if found.chosen == found.best else f", explained: {names.in_sentence(found.chosen)}"
+    return f"predicted {names.in_sentence(found.best)}{sure}{other}"

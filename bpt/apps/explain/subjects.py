@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import fill
 from typing import Any, Literal
 
 import numpy as np
@@ -27,6 +28,7 @@ from bpt.train.outer.report.style import MEDIUM, SKY, new_figure, save
 COLOURS = "inferno"
 STRONGEST = 0.7  # opacity of the map where it is 1
 SEVERAL, ONE = (8.8, 3.2), (5.6, 4.6)  # size in inches of a figure with several panels, and with one
+LETTERS = 13.5  # of a title, in an inch of a line
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,10 @@ def draw(path: str | os.PathLike[str], title: str, panels: Sequence[PlanePanel])
         UserError: matplotlib is missing.
         WriteError: the file could not be written.
     """
+    size = SEVERAL if len(panels) > 1 else ONE
+    title = fill(title, round(LETTERS * size[0]), break_on_hyphens=False)  # names of classes may be long
     figure, places = new_figure(title, len(panels), beside=True)
-    figure.set_size_inches(SEVERAL if len(panels) > 1 else ONE)
+    figure.set_size_inches(size)
     for axes, panel in zip(places, panels, strict=True):
         low, high = panel.grey or (None, None)
         axes.imshow(

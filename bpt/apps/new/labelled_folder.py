@@ -18,7 +18,7 @@ from bpt.data.listed_pictures import ENDINGS, pictures_in
 from bpt.data.record_survey import survey
 
 _COLOUR = 3
-_LAYOUT = "make a sub-folder for each class, such as {0}/cats and {0}/dogs, and put the pictures there"
+_SHOWN = 3  # names of pictures in a message
 _TRAIN, _TEST = ("train", "training"), ("test", "val", "valid", "validation")
 
 
@@ -67,7 +67,8 @@ def find_pictures(folder: str) -> tuple[list[str], list[LabelledPicture], list[s
         what = "is a file" if root.exists() else "no such folder"
         raise FileError(folder, f"{what}; name the folder that holds a sub-folder of pictures for each class")
     parts = _parts(root)
-    left_out: list[str] = []
+    loose = [picture for part in dict.fromkeys((root, *(each for each, _ in parts))) for picture in _loose(part)]
+    left_out = [f"{picture}: is in no class's folder" for picture in loose]
     names: dict[str, list[tuple[str, bool | None]]] = {}
     for part, is_test in parts:
         for each in _sub_folders(part):
@@ -77,9 +78,7 @@ def find_pictures(folder: str) -> tuple[list[str], list[LabelledPicture], list[s
     left_out += [f"{folder}: class {name!r} has no pictures" for name, found in names.items() if not found]
     classes = sorted(name for name, found in names.items() if found)
     if len(classes) < 2:
-        has = f'only the sub-folder "{classes[0]}" has pictures' if classes else "no sub-folder has pictures"
-        known = f"known endings: {', '.join(ENDINGS)}"
-        raise FileError(folder, f"{has} ({known}); {_LAYOUT.format(folder.rstrip('/'))}")
+        raise FileError(folder, _why_too_few(root, classes, loose))
     found = [LabelledPicture(path, label, test) for label, name in enumerate(classes) for path, test in names[name]]
     return classes, found, left_out
 
@@ -139,6 +138,33 @@ def _parts(root: Path) -> list[tuple[Path, bool | None]]:
     test = [each for each in inner if each.name.lower() in _TEST]
     divided = len(train) == len(test) == 1 and len(inner) == 2 and all(map(_sub_folders, inner))
     return [(train[0], False), (test[0], True)] if divided else [(root, None)]
+
+
+def _loose(folder: Path) -> list[Path]:
+    """Return the pictures that lie in a folder itself, which is that of no class."""
+    try:
+        return sorted(path for path in folder.iterdir() if _is_loose(path))
+    except OSError as error:
+        raise FileError(folder, f"cannot be read: {error.strerror}") from None
+
+
+def _is_loose(path: Path) -> bool:
+    return path.suffix.lower() in ENDINGS and not path.name.startswith(".") and path.is_file()
+
+
+def _why_too_few(root: Path, classes: Sequence[str], loose: Sequence[Path]) -> str:
+    """Return why a folder does not have the pictures of two classes: what it holds, and how it must look."""
+    if classes:
+        has = f'only the sub-folder "{classes[0]}" has pictures'
+    else:
+        has = "no sub-folder has pictures" + ("" if loose else f" (known endings: {', '.join(ENDINGS)})")
+    examples = ["1.jpg", "2.jpg"]
+    if loose:
+        names = ", ".join(path.name for path in loose[:_SHOWN])
+        has = f"{plural(len(loose), 'picture')} ({names}{', …' * (len(loose) > _SHOWN)}) in no sub-folder, and {has}"
+        examples = [loose[0].name, loose[-1].name]
+    layout = f"{root}/cats/{examples[0]} and {root}/dogs/{examples[1]}"
+    return f"{has}; make a sub-folder for each class, at least two, and put the pictures there: {layout}"
 
 
 def _sub_folders(folder: Path) -> list[Path]:

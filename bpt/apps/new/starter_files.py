@@ -213,7 +213,7 @@ Run the next commands in the same folder as that command:
 
 - `train.txt` and `test.txt` list pictures with the numbers of their classes. Pictures of one scene, person or video
   belong in one list, so move lines if needed. bpt warns if the test batches no longer fit the list.
-- `classes.txt` names the classes; `bpt classify` finds it beside the network's text.
+- `classes.txt` names the classes; `bpt classify`, `explain`, `test` and `report` find it beside the network's text.
 - `train_val.prototxt` is the network, `solver.prototxt` the schedule. You may change both; see `bpt help train`.
 - `deploy.prototxt` is the deploy text of the network. If you change `train_val.prototxt`, run `bpt deploy` to derive it
   again.

@@ -29,9 +29,21 @@ class ClassNames:
         """Return the name of a class; "" if it has none."""
         return self._names[number] if number < len(self._names) else ""
 
+    def __bool__(self) -> bool:
+        """Return whether any class has a name."""
+        return any(self._names)
+
     def words(self, number: int) -> str:
-        """Return a class as people read it."""
+        """Return a class as people read it in a list: ``3 "cat"``, or ``class 3`` without a name."""
         return class_words(number, self[number])
+
+    def in_sentence(self, number: int) -> str:
+        """Return a class as people read it in a sentence: ``class 3 "cat"``, or ``class 3`` without a name."""
+        return f"class {self.words(number)}" if self[number] else self.words(number)
+
+    def short(self, number: int) -> str:
+        """Return the name of a class, or its number if it has no name."""
+        return self[number] or str(number)
 
     def plain(self, number: int) -> dict[str, object]:
         """Return a class as an object of JSON."""
@@ -57,25 +69,34 @@ def class_names(path: str, classes: int) -> ClassNames:
     return ClassNames(_of_map(path, classes) if path.endswith(".prototxt") else _of_lines(path, classes))
 
 
-def names_beside(model: str, classes: int) -> str:
-    """Return the path of NAMES_FILE beside the text ``model`` if it names as many classes as the net has, else ""."""
-    path = os.path.join(os.path.dirname(model), NAMES_FILE)
+def names_of_net(labels: str, model: str, classes: int) -> ClassNames:
+    """Return the names of the classes of the net whose text is ``model``.
+
+    They are those that ``labels`` gives. If it is "", they are those of NAMES_FILE beside the text, if that names as
+    many classes as the net has; otherwise classes have no names.
+
+    Raises:
+        FileError, PrototxtError: as ``class_names``, about ``labels``.
+    """
+    if labels:
+        return class_names(labels, classes)
     try:
-        class_names(path, classes)
+        return class_names(os.path.join(os.path.dirname(model), NAMES_FILE), classes)
     except BptError:
-        return ""
-    return path
+        return ClassNames()
 
 
 def _of_lines(path: str, classes: int) -> list[str]:
+    """Return the names in a text. Empty lines are left out, unless each class has a line only with them."""
     with file_errors(path):
-        lines = read_lines(path, "that names a class on each line")
-    names = [line.strip() for line in lines if line.strip()]
-    if len(names) != classes:
-        raise FileError(
-            path, f"names {len(names)} classes, the net has {classes}; write a line for each, from class 0 on"
-        )
-    return names
+        lines = [line.strip() for line in read_lines(path, "that names a class on each line")]
+    names = [line for line in lines if line]
+    while lines and not lines[-1]:
+        lines.pop()
+    for found in (names, lines):
+        if len(found) == classes:
+            return found
+    raise FileError(path, f"names {len(names)} classes, the net has {classes}; write a line for each, from class 0 on")
 
 
 def _of_map(path: str, classes: int) -> list[str]:

@@ -11,7 +11,7 @@ from bpt.train.outer.report import style
 Points = Sequence[tuple[float, float]]
 COLOURS = style.COLOURS[:6]  # without black, which a dark page hides
 DASHES = ("", "8 3", "2 3", "8 3 2 3")
-_WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 520, 220, 70, 12, 42
+_WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 420, 220, 70, 12, 42
 
 
 def style_of(index: int) -> str:
@@ -28,10 +28,29 @@ def round_ticks(low: float, high: float, is_whole: bool = False) -> list[float]:
     """
     if not high > low:
         return [low]
-    power = 10.0 ** math.floor(math.log10((high - low) / 5))
-    step = next(each * power for each in (1, 2, 5, 10, 20) if (high - low) / (each * power) <= 5 + 1e-9)
+    step = _step(low, high)
     step = max(step, 1.0) if is_whole else step
-    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return _multiples(step, math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9))
+
+
+def enclosing_ticks(low: float, high: float) -> list[float]:
+    """Return multiples of the step of ``round_ticks``, from the last one below ``low`` to the first one above ``high``.
+
+    A curve then never leaves the ticks. ``low`` alone if the range is empty.
+    """
+    if not high > low:
+        return [low]
+    step = _step(low, high)
+    return _multiples(step, math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9))
+
+
+def _step(low: float, high: float) -> float:
+    """Return the least 1, 2 or 5 × 10^k that fits at most five times between ``low`` and ``high``."""
+    power = 10.0 ** math.floor(math.log10((high - low) / 5))
+    return next(each * power for each in (1, 2, 5, 10, 20) if (high - low) / (each * power) <= 5 + 1e-9)
+
+
+def _multiples(step: float, first: int, last: int) -> list[float]:
     return [float(f"{count * step:.12g}") for count in range(first, last + 1)]
 
 
@@ -44,7 +63,8 @@ def draw_chart(title: str, x_label: str, curves: Sequence[tuple[int, Points]]) -
     """Return an SVG element with a line for each (run's index, points)."""
     xs = [x for _, points in curves for x, _ in points]
     ys = [y for _, points in curves for _, y in points]
-    x0, x1, y0, y1 = min(xs), max(xs), min(ys), max(ys)
+    heights = enclosing_ticks(min(ys), max(ys))
+    x0, x1, y0, y1 = min(xs), max(xs), heights[0], heights[-1]
     width, height = _WIDTH - _LEFT - 15, _HEIGHT - _TOP - _BOTTOM
 
     def place(x: float, y: float) -> tuple[float, float]:
@@ -55,10 +75,10 @@ def draw_chart(title: str, x_label: str, curves: Sequence[tuple[int, Points]]) -
     parts = [
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(title)} against {escape(x_label)}">'
     ]
-    for value in (ticks := round_ticks(y0, y1)):
+    for value in heights:
         _, y = place(x0, value)
         parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - 15}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{tick_label(value, ticks)}</text>')
+        parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{tick_label(value, heights)}</text>')
     for value in (ticks := round_ticks(x0, x1, all(isinstance(x, int) for x in xs))):
         x, _ = place(value, y0)
         parts.append(f'<text x="{x:.1f}" y="{_HEIGHT - 24}" text-anchor="middle">{tick_label(value, ticks)}</text>')

@@ -14,12 +14,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def table(head: Sequence[object], rows: Sequence[Sequence[object]]) -> Iterator[str]:
-    """Yield the lines of a table of texts."""
-    yield "<table>\n<tr>" + "".join(f"<th>{escape(str(each))}</th>" for each in head) + "</tr>"
+def table(head: Sequence[object], rows: Sequence[Sequence[object]], is_headed: bool = False) -> Iterator[str]:
+    """Yield the lines of a table of texts.
+
+    Args:
+        head: the headings of the columns.
+        rows: the texts of the rows.
+        is_headed: whether the first text of each row is a heading; long texts are then broken, so that all columns fit.
+    """
+    yield (
+        f"<table{' class=headed' * is_headed}>\n<tr>"
+        + "".join(f"<th>{escape(str(each))}</th>" for each in head)
+        + "</tr>"
+    )
     for row in rows:
-        yield "<tr>" + "".join(f"<td>{escape(str(each))}</td>" for each in row) + "</tr>"
+        cells = [f"<td>{escape(str(each))}</td>" for each in row]
+        if is_headed:
+            cells[0] = f"<th>{escape(str(row[0]))}</th>"
+        yield f"<tr>{''.join(cells)}</tr>"
     yield "</table>"
+
+
+def key(sample: str, words: str) -> str:
+    """Return an entry of a legend: a sample of a line or a colour, 48 × 8, and what it stands for."""
+    return f'<span class="key"><svg viewBox="0 0 48 8" aria-hidden="true">{sample}</svg> {escape(words)}</span>'
 
 
 def drawing(draw: Callable[[str], object]) -> str:

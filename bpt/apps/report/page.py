@@ -6,30 +6,46 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from bpt.apps.report.curve_chart import draw_chart, style_of
-from bpt.apps.report.markup import table
+from bpt.apps.report.markup import key, table
 from bpt.apps.report.run_history import RunHistory, read_run
 from bpt.base.atomic import check_place, write_text
 from bpt.base.errors import UsageError
+from bpt.base.log import plural
 from bpt.base.version import VERSION
 
 _STYLE = """\
-body { font: 16px/1.5 sans-serif; max-width: 1120px; margin: 2em auto; padding: 0 1em; color: #222; background: #fff }
+:root { color-scheme: light dark }
+body { font: 16px/1.5 sans-serif; max-width: 1120px; margin: 2em auto; padding: 0 1em; color: #222; background: #fff;
+  overflow-wrap: break-word }
 table { border-collapse: collapse; display: block; overflow-x: auto }
+.headed td, .headed tr:first-child th { overflow-wrap: anywhere } .headed td { min-width: 7em }
 td, th { border: 1px solid #aaa; padding: .2em .6em; text-align: left }
-.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(340px, 1fr)); gap: 1em }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(340px, 100%), 1fr)); gap: 1em }
 svg text { font-size: 12px; fill: currentColor } .grid { stroke: #888; stroke-opacity: .4 }
-svg.key { width: 48px; height: 8px }
-.drawing { overflow-x: auto; background: #fff }
-.drawing svg { max-width: 100%; height: auto }
-.confusion td { background: rgba(210, 90, 30, calc(var(--share, 0) * .8)) }
-.confusion td.right { background: rgba(50, 110, 200, calc(var(--share, 0) * .6)) }
+.key { display: inline-block; max-width: 100%; margin-right: 1em; overflow-wrap: anywhere }
+.key svg { width: 48px; height: 8px }
+.wide { overflow-x: auto } .wide svg { min-width: 900px }
+.drawing { overflow-x: auto; width: fit-content; max-width: 100%; color: #222; background: #fff }
+.drawing svg { max-width: max(100%, 700px); height: auto }
+.confusion { --share: 0 } .confusion td { background: rgba(210, 90, 30, calc(var(--share) * .8)) }
+.confusion td.right { background: rgba(50, 110, 200, calc(var(--share) * .6)) }
 .mistakes { display: grid; grid-template-columns: repeat(auto-fill, minmax(240px, 1fr)); gap: 1em }
 figure { margin: 0 } figure img { width: 48%; margin-right: 2%; image-rendering: pixelated }
 pre { overflow-x: auto; font-size: 13px }
-@media (prefers-color-scheme: dark) { body { color: #ddd; background: #181818 } }
+@media (prefers-color-scheme: dark) {
+  body { color: #ddd; background: #181818 }
+  .confusion td { background: rgba(210, 90, 30, calc(var(--share) * .5)) }
+}
 """
 
 
+# Without it, a telephone lays the page out for a wide window, and shows it small.
+_VIEWPORT = '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+_ABOUT = {
+    "net": "network", "solver": "solver", "bpt": "bpt", "ranks": "ranks", "random_seed": "seed", "max_iter": "max_iter",
+}  # fmt: skip
+"""Field of a run's record of its start → its name on the page."""
+_TITLED = 3  # runs that the title names
 REFRESH = 5  # seconds after which a browser loads the page of a run that has not ended again
 
 
@@ -74,11 +90,16 @@ def page_of(runs: Sequence[RunHistory], sections: Sequence[str] = (), refresh: i
         sections: the HTML of the sections.
         refresh: seconds after which a browser loads the page again; 0: never.
     """
-    again = f'<meta http-equiv="refresh" content="{refresh}">\n' if refresh else ""
-    title = "Training of " + ", ".join(run.name for run in runs)
+    metas = '<meta charset="utf-8">\n' + _VIEWPORT
+    if refresh:
+        metas += f'<meta http-equiv="refresh" content="{refresh}">\n'
+    names = [run.name for run in runs]
+    title = "Training of " + ", ".join(names[:_TITLED])
+    if len(names) > _TITLED:
+        title += f" and {plural(len(names) - _TITLED, 'other run')}"
     body = "\n".join([*_numbers(runs), *_charts(runs), *_ranks(runs), *sections])
     return (
-        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n{again}<title>{escape(title)}</title>\n'
+        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n{metas}<title>{escape(title)}</title>\n'
         f"<style>\n{_STYLE}</style>\n</head>\n<body>\n<h1>{escape(title)}</h1>\n{body}\n"
         f"<p>This page was written by bpt {VERSION}.</p>\n</body>\n</html>\n"
     )
@@ -89,24 +110,24 @@ def _names(runs: Sequence[RunHistory]) -> list[str]:
 
 
 def _numbers(runs: Sequence[RunHistory]) -> Iterator[str]:
+    """Yield a table with a column for each run: most pages have few runs, and all have many quantities."""
     names = _names(runs)
-    yield "<h2>Closing numbers</h2>"
-    head = ["run", "network", "solver", "bpt", "ranks", "seed", "max_iter", "state", "seconds"]
-    rows = []
+    columns = []
     for run in runs:
-        about = [run.start.get(key, "unknown") for key in ("net", "solver", "bpt", "ranks", "random_seed", "max_iter")]
+        about = [run.start.get(key, "unknown") for key in _ABOUT]
         state = "ended" if run.ended else "not ended"
         last = [curve.points[-1] if (curve := run.curves.get(name)) and curve.points else None for name in names]
         values = ["none" if point is None else f"{point[2]:.6g} at {point[0]}" for point in last]
-        rows.append([run.name, *about, state, f"{run.seconds:.1f}", *values, run.snapshot or "none"])
-    yield from table([*head, *(f"{name} at iteration" for name in names), "last snapshot"], rows)
+        columns.append([*about, state, f"{run.seconds:.1f}", *values, run.snapshot or "none"])
+    yield "<h2>Closing numbers</h2>\n<p>The last values, each with its iteration.</p>"
+    head = [*_ABOUT.values(), "state", "seconds", *names, "last snapshot"]
+    yield from table(["run", *(run.name for run in runs)], list(zip(head, *columns, strict=True)), is_headed=True)
 
 
 def _charts(runs: Sequence[RunHistory]) -> Iterator[str]:
     yield "<h2>Curves</h2>\n<p>"
     for index, run in enumerate(runs):
-        line = f'<line x1="0" x2="48" y1="4" y2="4" stroke-width="3" {style_of(index)}/>'
-        yield f'<svg class="key" viewBox="0 0 48 8">{line}</svg> {escape(run.name)}'
+        yield key(f'<line x1="0" x2="48" y1="4" y2="4" stroke-width="3" {style_of(index)}/>', run.name)
     yield "</p>"
     for name in _names(runs):
         yield f'<h3>{escape(name)}</h3>\n<div class="charts">'

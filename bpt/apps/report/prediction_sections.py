@@ -18,20 +18,21 @@ from torch.utils.hooks import RemovableHandle
 from bpt.apps.classify.classifier_net import ClassifierNet, classifier_net
 from bpt.apps.explain.explained_layer import find_layer
 from bpt.apps.explain.grad_cam import grad_cam, spread
-from bpt.apps.pictures.class_names import ClassNames, class_names, names_beside
+from bpt.apps.pictures.class_names import ClassNames, names_of_net
 from bpt.apps.report.markup import as_pixels, overlay, picture, table
 from bpt.base.errors import BptError, UsageError
 from bpt.config.plan.nets import NetPlan, file_plan
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.config.proto.sources import read_solver
+from bpt.config.proto.sources import SolverSource
 from bpt.engine.operator import Operator
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.segments import whole
+from bpt.nn.layers.labels import places_of
 from bpt.nn.net import Net
 from bpt.nn.net_graph import build_graph_of
 from bpt.system.comm.serial import SerialCommunicator
 from bpt.train.metrics import Confusion, ConfusionWatch
-from bpt.train.metrics.classifier_layer import Predictions
+from bpt.train.metrics.classifier_layer import Predictions, predicted_classes
 from bpt.train.metrics.classifier_watch import ClassifierWatch
 from bpt.train.outer.report.style import check_matplotlib
 from bpt.train.runtime.net_on_device import make_net
@@ -64,6 +65,8 @@ class Mistake:
 
 class MistakeWatch(ClassifierWatch):
     """A ClassifierWatch that keeps the mistakes of which the net was most certain.
+
+    Predicted classes are those of ``predicted_classes``, as in the confusion matrix.
 
     Args:
         net: the test net.
@@ -100,32 +103,40 @@ class MistakeWatch(ClassifierWatch):
         assert self._pictures is not None
         if seen.labels.dim() > 1:
             return
-        rows = seen.scores.float()
-        shares = rows if self._classifier.normalised else rows.softmax(1)
-        certain, best = shares.max(1)
-        wrong = ~seen.right() if seen.counts is None else ~seen.right() & seen.counts
-        for index in wrong.nonzero().flatten().tolist():
+        rows, labels = seen.counted()
+        numbers = torch.arange(len(seen.labels), device=labels.device)
+        if seen.counts is not None:
+            numbers = numbers[seen.counts]
+        predicted = predicted_classes(rows, labels, places_of(rows, labels))
+        shares = rows.float() if self._classifier.normalised else rows.float().softmax(1)
+        certain = shares.gather(1, predicted[:, None])[:, 0]
+        for place in (predicted != labels).nonzero().flatten().tolist():
+            index = int(numbers[place])
             sample = self._pictures[index].float().cpu().numpy().copy()
-            place = self._count + index
-            found = Mistake(float(certain[index]), place, int(seen.labels[index]), int(best[index]), sample)
+            found = Mistake(
+                float(certain[place]), self._count + index, int(labels[place]), int(predicted[place]), sample
+            )
             (heapq.heappush if len(self._worst) < WORST else heapq.heappushpop)(self._worst, found)
-        self._count += len(rows)
+        self._count += len(seen.labels)
 
 
-def prediction_sections(solver: str, weights: Sequence[str], iterations: int | None = None) -> Iterator[str]:
+def prediction_sections(
+    solver: SolverSource, weights: Sequence[str], iterations: int | None = None, labels: str = ""
+) -> Iterator[str]:
     """Test a trained network, and yield the HTML of its confusion matrix and of its worst mistakes with Grad-CAM.
 
     Args:
-        solver: the path of the solver's text, whose network is tested.
+        solver: the solver's text, whose network is tested.
         weights: the files of weights.
         iterations: the number of batches; by default the solver's first ``test_iter``.
+        labels: the file of the class names; see ``names_of_net``.
 
     Raises:
         UsageError: the network is not in a file of its own, or does not classify pictures.
         UserError: a text or a file is wrong.
     """
     check_matplotlib()
-    param = read_solver(solver).param
+    param = solver.param
     model = param.net or (param.test_net[0] if param.test_net else "")
     if not model:
         raise UsageError("--weights needs a solver whose network is a file (net: or test_net:)")
@@ -133,7 +144,7 @@ def prediction_sections(solver: str, weights: Sequence[str], iterations: int | N
     batches = iterations or (param.test_iter[0] if param.test_iter else BATCHES)
     confusion, mistakes, counted = _tested(plan, weights, model, batches)
     classes = len(confusion.matrix)
-    names = class_names(names_beside(model, classes), classes)
+    names = names_of_net(labels, model, classes)
     yield "<h2>Predictions</h2>"
     yield f"<p>{counted} samples of the test data, {confusion.top(1):.2%} of them correct.</p>"
     yield from _matrix(confusion, names)
@@ -170,7 +181,7 @@ def _pictures_of(graph: LayerGraph) -> int | None:
 def _matrix(confusion: Confusion, names: ClassNames) -> Iterator[str]:
     """Yield the table of labels (rows) and predicted classes, or of the most confused pairs of many classes."""
     matrix, labels = confusion.matrix, confusion.labels
-    words = [escape(names[number] or str(number)) for number in range(len(matrix))]
+    words = [escape(names.short(number)) for number in range(len(matrix))]
     yield "<h3>Confusion</h3>"
     if len(matrix) > MOST_CLASSES:
         off = matrix.copy()

@@ -12,6 +12,7 @@ from bpt.apps.report.roofline_section import roofline_section
 from bpt.apps.report.solver_sections import solver_sections
 from bpt.apps.report.timeline_section import timeline_section
 from bpt.base.errors import UsageError
+from bpt.config.proto.sources import read_solver
 
 PAUSE = 2.0  # seconds from one writing of a live page to the next
 
@@ -26,6 +27,7 @@ class ReportRequest:
         solver: the solver's text, to show it, its network's text and the drawn network.
         weights: weights of the solver's network, to show its predictions.
         iterations: the number of batches for the predictions; by default the solver's first ``test_iter``.
+        labels: the names of the classes of the predictions; see ``names_of_net``.
         trace: a trace in Chrome's format, to show the ranks' timeline.
         has_roofline: whether to time the solver's network and show its layers under this machine's roofs.
         is_live: whether to write the page again and again until all runs have ended.
@@ -36,6 +38,7 @@ class ReportRequest:
     solver: str = ""
     weights: Sequence[str] = ()
     iterations: int | None = None
+    labels: str = ""
     trace: str = ""
     has_roofline: bool = False
     is_live: bool = False
@@ -51,6 +54,8 @@ def report(request: ReportRequest) -> str:
         raise UsageError(f"{'--weights' if request.weights else '--roofline'} needs --solver: the network's texts")
     if request.iterations is not None and not request.weights:
         raise UsageError("--iterations is the number of batches for --weights; give --weights, too")
+    if request.labels and not request.weights:
+        raise UsageError("--labels names the classes of the predictions with --weights; give --weights, too")
     check_output(request.output)
     sections = list(_sections(request))
     while not write_report(request.runs, request.output, sections, request.is_live) and request.is_live:
@@ -59,11 +64,12 @@ def report(request: ReportRequest) -> str:
 
 
 def _sections(request: ReportRequest) -> Iterator[str]:
-    if request.weights:
-        yield from prediction_sections(request.solver, request.weights, request.iterations)
+    solver = read_solver(request.solver) if request.solver else None
+    if solver and request.weights:
+        yield from prediction_sections(solver, request.weights, request.iterations, request.labels)
     if request.trace:
         yield from timeline_section(request.trace)
-    if request.has_roofline:
-        yield from roofline_section(request.solver)
-    if request.solver:
-        yield from solver_sections(request.solver)
+    if solver and request.has_roofline:
+        yield from roofline_section(solver)
+    if solver:
+        yield from solver_sections(solver)

@@ -12,7 +12,7 @@ from bpt.base.errors import UsageError
 from bpt.base.log import plural
 from bpt.config.plan.nets import file_plan
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.config.proto.sources import read_solver
+from bpt.config.proto.sources import SolverSource
 from bpt.engine.operator import Operator
 from bpt.graph.segments import per_layer
 from bpt.nn.net_graph import build_graph_of
@@ -27,7 +27,7 @@ from bpt.train.runtime.net_on_device import make_net
 ITERATIONS = 10  # timed passes
 
 
-def roofline_section(solver: str) -> Iterator[str]:
+def roofline_section(solver: SolverSource) -> Iterator[str]:
     """Time the training net of a solver, and yield the HTML of its roofline.
 
     Raises:
@@ -35,7 +35,7 @@ def roofline_section(solver: str) -> Iterator[str]:
         UserError: a text is wrong, or matplotlib is missing.
     """
     check_matplotlib()
-    param = read_solver(solver).param
+    param = solver.param
     model = param.net or param.train_net
     if not model:
         raise UsageError("--roofline needs a solver whose network is a file (net: or train_net:)")

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bpt.base.errors import FileError
-from bpt.base.user_files import UnreadableError, read_bytes
-from bpt.train.telemetry.metrics_records import Record, no_record, record_of
+from bpt.train.telemetry.metrics_records import Record, read_records
 
 
 @dataclass
@@ -27,6 +26,7 @@ class RunHistory:
         curves: by name: ``loss``, ``learning rate``, ``test accuracy`` and so on.
         ranks: the loads of the ranks at the last displayed iteration.
         snapshot: the last snapshot; "" if there is none.
+        begin: the time of the first record, in seconds since 1970; ``None`` without records.
         seconds: from the first record to the last.
         ended: whether the run has closed its file.
     """
@@ -36,8 +36,29 @@ class RunHistory:
     curves: dict[str, MeasuredCurve] = field(default_factory=dict)
     ranks: list[Record] = field(default_factory=list)
     snapshot: str = ""
+    begin: float | None = None
     seconds: float = 0.0
     ended: bool = False
+
+    def take(self, record: Record) -> None:
+        """Add the content of the next record."""
+        self.begin = record["time"] if self.begin is None else self.begin
+        self.seconds = record["time"] - self.begin
+        kind, iteration = record["kind"], int(record.get("iteration", 0))
+        self.ended = kind == "end"
+        if kind == "start":
+            self.start = record
+            self.forget_after(iteration)
+        elif kind == "train":
+            self.add("loss", iteration, self.seconds, record["loss"])
+            self.add("learning rate", iteration, self.seconds, record["lr"])
+            self.ranks = [dict(each) for each in record["ranks"]]
+        elif kind == "test":
+            prefix = f"test #{record['net']} " if record["net"] else "test "
+            for name, value in record["outputs"].items():
+                self.add(prefix + name, iteration, self.seconds, value)
+        elif kind == "snapshot":
+            self.snapshot = record["path"]
 
     def add(self, name: str, iteration: int, seconds: float, value: object) -> None:
         """Append a point, unless ``value`` is no single finite number."""
@@ -56,38 +77,8 @@ def read_run(path: str) -> RunHistory:
     Raises:
         FileError: it cannot be read, or a line is no record of metrics. A last line without its end is ignored.
     """
-    try:
-        text = read_bytes(path).decode("utf-8", "replace")
-    except UnreadableError as error:
-        raise FileError(path, str(error)) from None
     run = RunHistory(Path(path).name.removesuffix(".jsonl"))
-    begin: float | None = None
-    for number, line in enumerate(text.split("\n")[:-1], 1):
-        try:
-            record = record_of(path, number, line)
-            begin = record["time"] if begin is None else begin
-            run.seconds = record["time"] - begin
-            _add(run, record)
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise no_record(path, number) from None
+    read_records(path, run.take)
     if not any(curve.points for curve in run.curves.values()):
         raise FileError(path, "has no displayed iteration and no test yet")
     return run
-
-
-def _add(run: RunHistory, record: Record) -> None:
-    kind, iteration = record["kind"], int(record.get("iteration", 0))
-    run.ended = kind == "end"
-    if kind == "start":
-        run.start = record
-        run.forget_after(iteration)
-    elif kind == "train":
-        run.add("loss", iteration, run.seconds, record["loss"])
-        run.add("learning rate", iteration, run.seconds, record["lr"])
-        run.ranks = [dict(each) for each in record["ranks"]]
-    elif kind == "test":
-        prefix = f"test #{record['net']} " if record["net"] else "test "
-        for name, value in record["outputs"].items():
-            run.add(prefix + name, iteration, run.seconds, value)
-    elif kind == "snapshot":
-        run.snapshot = record["path"]

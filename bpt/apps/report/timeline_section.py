@@ -11,6 +11,7 @@ from html import escape
 from pathlib import Path
 
 from bpt.apps.report.curve_chart import round_ticks, tick_label
+from bpt.apps.report.markup import key
 from bpt.base.errors import FileError
 from bpt.base.user_files import UnreadableError, read_bytes
 from bpt.train.outer.report.style import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY
@@ -34,6 +35,7 @@ _MEANINGS = (
     "G: wait for the weights of a segment that other ranks have updated."
 )
 _WIDTH, _LEFT, _ROW, _FOOT = 1040, 150, 18, 40
+_LEAST = 0.8  # the least width of a bar, so that a short one can be seen
 
 
 @dataclass(frozen=True)
@@ -73,9 +75,10 @@ def timeline_section(path: str) -> Iterator[str]:
     yield f"<h2>Timeline</h2>\n<p>The shortest {ITERATIONS} iterations in a row of {escape(Path(path).name)}."
     yield f"Point at a bar to read it. Empty places are idle time.</p>\n<p>{_MEANINGS}</p>\n<p>"
     for kind, colour in COLOURS.items():
-        yield f'<svg class="key" viewBox="0 0 48 8"><rect width="48" height="8" fill="{colour}"/></svg> {kind}'
+        yield key(f'<rect width="48" height="8" fill="{colour}"/>', kind)
     yield "</p>"
-    yield _drawing([bar for bar in bars if bar.end > start and bar.start < end], start, end)
+    drawn = _drawing([bar for bar in bars if bar.end > start and bar.start < end], start, end)
+    yield f'<div class="wide">\n{drawn}\n</div>'
 
 
 def _read(path: str) -> list[TimelineBar]:
@@ -108,9 +111,10 @@ def _drawing(bars: Sequence[TimelineBar], start: float, end: float) -> str:
         parts.append(f'<text x="0" y="{y + 13}">rank {rank}: {row}</text>')
         parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH}" y1="{y + _ROW}" y2="{y + _ROW}"/>')
         for bar in (bar for bar in bars if (bar.rank, bar.row) == (rank, row)):
-            left, right = max(bar.start, start), min(bar.end, end)
+            left = max(bar.start, start)
+            width = max((min(bar.end, end) - left) * scale, _LEAST)
             parts.append(
-                f'<rect x="{_LEFT + (left - start) * scale:.2f}" y="{y + 2}" width="{(right - left) * scale:.2f}" '
+                f'<rect x="{_LEFT + (left - start) * scale:.2f}" y="{y + 2}" width="{width:.2f}" '
                 f'height="{_ROW - 4}" fill="{COLOURS[bar.kind]}">'
                 f"<title>{escape(bar.name)}: {bar.end - bar.start:.3f} ms</title></rect>"
             )

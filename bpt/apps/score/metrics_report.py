@@ -16,10 +16,10 @@ from types import TracebackType
 import numpy as np
 import numpy.typing as npt
 
+from bpt.apps.pictures.class_names import ClassNames, class_names, names_of_net
 from bpt.base.atomic import check_place, write_text
-from bpt.base.errors import FileError, UserError
+from bpt.base.errors import UserError
 from bpt.base.log import columns, log_results, number
-from bpt.base.user_files import file_errors, read_lines
 from bpt.nn.net import Net
 from bpt.nn.net_graph import is_evaluated
 from bpt.system.comm.base import Communicator
@@ -76,7 +76,7 @@ def _draw(path: str | os.PathLike[str], matrix: npt.NDArray[np.int64], names: Se
     bar = figure.colorbar(image, ax=axes, fraction=0.046, pad=0.03)
     bar.set_label("% of the label's samples", fontsize=SMALL)
     bar.ax.tick_params(labelsize=SMALL)
-    axes.set_xlabel("taken for")
+    axes.set_xlabel("predicted class")
     axes.set_ylabel("label")
     if classes <= NAMED:
         axes.set_xticks(range(classes), names, rotation=90 if max(map(len, names)) > 2 else 0, parse_math=False)
@@ -104,7 +104,7 @@ class Metrics:
         per_class: report the accuracy of each class; the average precision if the net detects objects.
         confusion: the file for the confusion matrix; "": none. The caller checks it by ``check_confusion_path``.
         auc: report the macro AUC.
-        class_names: a text file with the name of a class on each line; "": the names are numbers.
+        labels: the file of the class names; see names_of_net. A class without a name is its number.
         ap_version: how average precisions are computed; one of ``AP_VERSIONS``.
     """
 
@@ -112,13 +112,18 @@ class Metrics:
     per_class: bool = False
     confusion: str = ""
     auc: bool = False
-    class_names: str = ""
+    labels: str = ""
     ap_version: str = "Integral"
 
     @property
     def counts(self) -> bool:
         """Whether a report needs the confusion matrix."""
         return bool(self.top_k or self.per_class or self.confusion)
+
+    @property
+    def names_classes(self) -> bool:
+        """Whether a report shows classes by their names."""
+        return bool(self.per_class or self.confusion)
 
 
 class MetricsReport:
@@ -136,8 +141,12 @@ class MetricsReport:
 
     def __init__(self, net: Net, metrics: Metrics, model: str) -> None:
         self._metrics = metrics
-        detects = any(is_evaluated(net.graph, edge) for edge in net.graph.outputs)
-        if detects and metrics.per_class:  # the test itself reports the precision of each class
+        evaluating = [net.graph.nodes[edge.producer] for edge in net.graph.outputs if is_evaluated(net.graph, edge)]
+        self._detected = ClassNames()
+        if evaluating and metrics.per_class and metrics.labels:
+            most = max(node.spec.param.detection_evaluate_param.num_classes for node in evaluating)
+            self._detected = class_names(metrics.labels, most)
+        if evaluating and metrics.per_class:  # the test itself reports the precision of each class
             metrics = replace(metrics, per_class=False)
             self._metrics = metrics
         self._confusions = ConfusionWatch(net) if metrics.counts else None
@@ -155,7 +164,8 @@ class MetricsReport:
         classes = net.graph.edges[node.bottoms[0]].shape[classifier.axis]
         if metrics.top_k and max(metrics.top_k) > classes:
             raise UserError(f'--top_k {max(metrics.top_k)}: layer "{node.name}" of {model} has {classes} classes')
-        self._names = _names(metrics.class_names, classes) if metrics.class_names else list(map(str, range(classes)))
+        names = names_of_net(metrics.labels, model, classes) if metrics.names_classes else ClassNames()
+        self._names = list(map(names.short, range(classes)))
 
     def __enter__(self) -> MetricsReport:
         for watch in (self._confusions, self._scores):
@@ -167,6 +177,10 @@ class MetricsReport:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._watching.close()
+
+    def detected_name(self, label: int) -> str:
+        """Return what follows the precision of a detected class: its name, if ``labels`` gives one."""
+        return f" ({self._detected[label]})" if self._detected[label] else ""
 
     def finish(self, samples: Communicator) -> None:
         """Log the reports and write the file; a collective call of ``samples``, the ranks that divide the batches.
@@ -202,13 +216,3 @@ def _rows(found: Confusion, names: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 def _shown(share: float) -> str:
     return "-" if math.isnan(share) else f"{share:.4f}"
-
-
-def _names(path: str, classes: int) -> list[str]:
-    with file_errors(path):
-        names = [line.strip() for line in read_lines(path, "that names a class on each line")]
-    while names and not names[-1]:
-        names.pop()
-    if len(names) != classes:
-        raise FileError(path, f"has {len(names)} lines, but the net has {classes} classes; write a name for each class")
-    return names

@@ -110,7 +110,7 @@ def score(
         log_results(LOG, [f"Loss: {number(scores.loss)}"])
         for precisions in scores.precisions.values() if metrics.per_class else ():
             for label, value in precisions.by_label.items():
-                log_results(LOG, [f"class{label}: {number(value)}"])
+                log_results(LOG, [f"class{label}: {number(value)}{report.detected_name(label)}"])
         for edge in (edge for edge in graph.outputs if edge.blob in scores.outputs):
             for element in scores.outputs[edge.blob].flatten().tolist():
                 log_results(LOG, [f"{edge.blob} = {number(element)}{loss_note(edge.loss_weight, element)}"])

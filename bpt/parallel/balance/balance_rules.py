@@ -120,7 +120,7 @@ def is_by_iteration(plan: RunPlan) -> bool:
 
 
 def ignored_settings(plan: RunPlan) -> Iterator[IgnoredSetting]:
-    """Yield what is set of a balance that is not the plan's."""
+    """Yield the settings of balances that the plan does not use."""
     parallel = plan.parallel_param
     outer = f"with exchange: {_Exchange.Name(parallel.exchange)}" if plan.is_outer else ""
     without = {

@@ -213,15 +213,17 @@ def ignored_settings(plan: RunPlan) -> Iterator[IgnoredSetting]:
         yield IgnoredSetting((PARALLEL, "batch_scope"), f"with exchange: {name}")
     if parallel.node_ranks == parallel.num_stages:  # no batch is divided
         if plan.given(PARALLEL, "sync_batch_norm"):
-            yield IgnoredSetting((PARALLEL, "sync_batch_norm"), f"with exchange: {name}")
+            yield IgnoredSetting((PARALLEL, "sync_batch_norm"), _UNDIVIDED)
         if plan.given(PARALLEL, PARAM, "worker_exchange"):
-            yield IgnoredSetting(
-                (PARALLEL, PARAM, "worker_exchange"), "without ranks above num_stages, or num_shards above 1"
-            )
+            yield IgnoredSetting((PARALLEL, PARAM, "worker_exchange"), _UNDIVIDED)
     yield from _unread(plan, name)
 
 
+_UNDIVIDED = "without agwu_param { ranks } above num_stages, or num_shards above 1: a worker runs whole batches"
+
+
 def _ignored_steps(plan: RunPlan) -> Iterator[IgnoredSetting]:
+    """Yield the settings of an outer optimizer that no exchange asks, or that has no type."""
     if plan.given(PARALLEL, OUTER_PARAM) and plan.parallel_param.exchange not in STEPPING:
         yield IgnoredSetting((PARALLEL, OUTER_PARAM), "without exchange: LOCAL, SGWU or AGWU")
     elif not plan.parallel_param.outer_param.name:

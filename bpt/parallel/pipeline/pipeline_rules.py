@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from bpt.config.plan.run_plan import RunPlan
     from bpt.graph.layer_graph import LayerGraph
 
-_Pipeline, _Exchange = pb.PipelineParameter, pb.ParallelParameter.Exchange
+_Pipeline = pb.PipelineParameter
 PARAM = "pipeline_param"
 
 
@@ -118,9 +118,7 @@ def ignored_settings(plan: RunPlan) -> Iterator[IgnoredSetting]:
     name = _Pipeline.Allocator.Name(param.allocator)
     if parallel.depth == 1:
         if plan.given(PARALLEL, PARAM):
-            exchange = _Exchange.Name(parallel.exchange)
-            why = f"with exchange: {exchange}" if plan.is_outer else "without num_stages above 1"
-            yield IgnoredSetting((PARALLEL, PARAM), why)
+            yield IgnoredSetting((PARALLEL, PARAM), "without num_stages above 1")
         return
     if param.schedule == _Pipeline.DELAYED and plan.given(PARALLEL, PARAM, "micro_batches"):
         yield IgnoredSetting(
@@ -139,7 +137,7 @@ def ignored_settings(plan: RunPlan) -> Iterator[IgnoredSetting]:
 
 
 def ignored_settings_of_net(plan: RunPlan, graph: LayerGraph) -> Iterator[IgnoredSetting]:
-    """Yield the stages that layers name where they have no effect."""
+    """Yield the stages that layers name, if the run does not read them."""
     parallel = plan.parallel_param
     staged = parallel.depth > 1
     marked = [node.name for node in graph.nodes if node.spec.param.parallel_param.HasField("stage")]

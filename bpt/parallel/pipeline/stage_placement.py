@@ -26,8 +26,8 @@ from bpt.parallel.pipeline.placement.device_placement import (
     allocate,
 )
 from bpt.parallel.pipeline.placement.loads import idle_stages
-from bpt.parallel.pipeline.placement.partition import PartitionsError, TooManyStagesError
-from bpt.parallel.pipeline.placement.problem import Placement, Problem, problem_of
+from bpt.parallel.pipeline.placement.partition import PartitionsError, TooManyStagesError, check_enough
+from bpt.parallel.pipeline.placement.problem import Device, DeviceLink, Placement, Problem, problem_of
 
 LOG = logging.getLogger("bpt")
 DELAYED = pb.PipelineParameter.DELAYED
@@ -88,6 +88,29 @@ def stage_kinds(plan: RunPlan, graph: LayerGraph, layout: ReplicaLayout, warn: b
     return tuple(replace(staging, of_kinds=of_kinds) for staging in made)
 
 
+def check_stage_count(plan: RunPlan, graph: LayerGraph) -> None:
+    """Raise an error if the training net cannot be cut into as many stages as the deepest replica has.
+
+    Raises:
+        TooManyStagesError: at what says how many stages there are.
+    """
+    depth = plan.parallel_param.depth
+    if depth < 2:
+        return
+    devices = [Device(f"device {stage}") for stage in range(depth)]
+    try:
+        check_enough(problem_of(graph, devices, DeviceLink(), plan.parallel_param.pipeline_param, plan.precision))
+    except TooManyStagesError as error:
+        raise _at_count(error, plan) from None
+
+
+def _at_count(error: TooManyStagesError, plan: RunPlan) -> TooManyStagesError:
+    """Return the error at what says how many stages there are: ``num_stages``, or the file of devices."""
+    counted = ("parallel_param", "num_stages")
+    devices_named = counted not in plan.origins and plan.parallel_param.pipeline_param.devices
+    return error.at(plan.origin(*((*PATH, "devices") if devices_named else counted)))
+
+
 def place(plan: RunPlan, graph: LayerGraph, replicas: int = 1) -> tuple[Problem, Placement]:
     """Return the placement that ``pipeline_param``'s allocator makes of the training net, and its problem.
 
@@ -114,9 +137,7 @@ def place(plan: RunPlan, graph: LayerGraph, replicas: int = 1) -> tuple[Problem,
         spec = graph.nodes[graph.index_of[error.layer]].spec
         raise spec.error(error.why, "parallel_param", "stage") from None
     except TooManyStagesError as error:
-        counted = ("parallel_param", "num_stages")
-        devices_named = counted not in plan.origins and param.devices
-        raise error.at(plan.origin(*((*PATH, "devices") if devices_named else counted))) from None
+        raise _at_count(error, plan) from None
     except InsufficientCapacityError as error:
         if param.capacity:
             raise PrototxtError(f"pipeline_param: {error}", plan.origin(*PATH, "capacity", error.stage)) from None

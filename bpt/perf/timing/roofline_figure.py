@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ WIDE = (9.5, 4.4)  # inches
 COLOURS = {Direction.FORWARD: BLUE, Direction.BACKWARD: RED}
 MARKS = {Direction.FORWARD: "o", Direction.BACKWARD: "s"}
 BARS = 14
-APART = 0.08  # least distance of the marks' numbers, in decades
+APART = 0.15  # least distance of the marks' numbers, in decades
 LARGEST = 160.0  # area of the largest mark in square points
 ROOM = 2.0  # factor by which axes extend beyond the outermost points
 
@@ -44,16 +44,16 @@ def draw_roofline(points: Sequence[Point], peaks: Peaks, title: str, path: str) 
 
 def _draw_plane(axes: Axes, points: Sequence[Point], peaks: Peaks) -> None:
     shown = [point for point in points if point.work.flops and point.work.bytes and point.seconds]
-    most = max([point.above for point in shown if point.above > 0], default=1.0)
+    areas = _areas(shown)
     for direction in Direction:
         own = [point for point in shown if point.direction is direction]
         if own:
             axes.scatter(
                 [point.work.intensity for point in own], [_rate(point) for point in own],
-                s=[8 + LARGEST * max(point.above, 0.0) / most for point in own],
+                s=[areas[id(point)] for point in own],
                 color=COLOURS[direction], marker=MARKS[direction], alpha=0.6, linewidths=0, label=direction.value,
             )  # fmt: skip
-    _number(axes, points)
+    _number(axes, points, areas)
     intensities = [*(point.work.intensity for point in shown), peaks.ridge]
     left, right = min(intensities) / ROOM, max(intensities) * ROOM
     corners = [left, min(max(peaks.ridge, left), right), right]
@@ -66,19 +66,34 @@ def _draw_plane(axes: Axes, points: Sequence[Point], peaks: Peaks) -> None:
     axes.set_xlabel("arithmetic intensity, FLOP/byte")
     axes.set_ylabel("GFLOP/s")
     axes.grid(color=GREY, alpha=0.35, linewidth=0.5)
-    axes.legend(fontsize=SMALL, frameon=False, loc="lower right", markerscale=0.7)
+    axes.legend(fontsize=SMALL, frameon=False, loc="best", markerscale=0.7)
 
 
-def _number(axes: Axes, points: Sequence[Point]) -> None:
-    """Write the numbers of the first points, which the bars have, too; of overlapping points, number only the first."""
-    numbered: list[tuple[float, float]] = []
+def _areas(points: Sequence[Point]) -> dict[int, float]:
+    """Return the area of each point's mark in square points, by the point's id."""
+    most = max([point.above for point in points if point.above > 0], default=1.0)
+    return {id(point): 8 + LARGEST * max(point.above, 0.0) / most for point in points}
+
+
+def _number(axes: Axes, points: Sequence[Point], areas: Mapping[int, float]) -> None:
+    """Write the numbers of the bars beside the marks of the first points.
+
+    Those of forward passes are on the left and those of backward passes on the right, because both passes of a layer
+    are often near each other. Of overlapping points of a direction, only the first has a number.
+    """
+    numbered: dict[Direction, list[tuple[float, float]]] = {direction: [] for direction in Direction}
     for number, point in enumerate(points[:BARS], 1):
-        if not point.work.flops or not point.work.bytes or not point.seconds:
+        if id(point) not in areas:
             continue
         x, y = math.log10(point.work.intensity), math.log10(_rate(point))
-        if all(abs(x - other) + abs(y - above) > APART for other, above in numbered):
-            numbered.append((x, y))
-            axes.annotate(str(number), (10**x, 10**y), ha="center", va="center", fontsize=SMALL - 2)
+        others = numbered[point.direction]
+        if all(abs(x - other) + abs(y - above) > APART for other, above in others):
+            others.append((x, y))
+            side = -1 if point.direction is Direction.FORWARD else 1
+            axes.annotate(
+                str(number), (10**x, 10**y), xytext=(side * (math.sqrt(areas[id(point)]) / 2 + 1), 0),
+                textcoords="offset points", ha="right" if side < 0 else "left", va="center", fontsize=SMALL - 1,
+            )  # fmt: skip
 
 
 def _draw_bars(axes: Axes, points: Sequence[Point]) -> None:

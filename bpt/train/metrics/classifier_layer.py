@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -48,6 +49,21 @@ class Predictions:
             return rows, labels
         kept = self.counts.flatten()
         return rows[kept], labels[kept]
+
+
+def predicted_classes(rows: Tensor, labels: Tensor, places: Tensor) -> Tensor:
+    """Return (labels,) the predicted class of each label.
+
+    If the Accuracy layer would count a prediction as correct, its class is the label's, else the best of the other
+    classes. So ties count against the net.
+
+    Args:
+        rows: (labels, classes) scores.
+        labels: (labels,) classes.
+        places: (labels,) the number of other classes with at least as good a score, as ``places_of`` returns it.
+    """
+    best_other = rows.scatter(1, labels[:, None], -math.inf).argmax(1)
+    return torch.where(places == 0, labels, best_other)
 
 
 @dataclass(frozen=True)

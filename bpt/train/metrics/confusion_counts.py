@@ -13,7 +13,7 @@ from torch import Tensor
 from bpt.nn.layers.labels import places_of
 from bpt.nn.net import Net
 from bpt.system.comm.base import Communicator
-from bpt.train.metrics.classifier_layer import Predictions
+from bpt.train.metrics.classifier_layer import Predictions, predicted_classes
 from bpt.train.metrics.classifier_watch import ClassifierWatch
 
 Counts = npt.NDArray[np.int64]
@@ -55,8 +55,7 @@ class Confusion:
 class ConfusionWatch(ClassifierWatch):
     """A ClassifierWatch that counts over all forward passes of a net in its ``with`` block.
 
-    If the Accuracy layer would count a prediction as correct, its class is the label's, else the best of the other
-    classes. So ties count against the net, and the matrix's diagonal has Accuracy's counts.
+    Predicted classes are those of ``predicted_classes``, so the matrix's diagonal has the counts of the Accuracy layer.
     """
 
     def __init__(self, net: Net) -> None:
@@ -87,6 +86,5 @@ class ConfusionWatch(ClassifierWatch):
         rows, labels = seen.counted()
         places = places_of(rows, labels)
         self._places += torch.bincount(places, minlength=classes + 1)[:classes]
-        best_other = rows.scatter(1, labels[:, None], -math.inf).argmax(1)
-        taken_for = torch.where(places == 0, labels, best_other)
-        self._matrix += torch.bincount(labels * classes + taken_for, minlength=classes**2).view(classes, classes)
+        predicted = predicted_classes(rows, labels, places)
+        self._matrix += torch.bincount(labels * classes + predicted, minlength=classes**2).view(classes, classes)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from bpt.base.violation import PARALLEL, IgnoredSetting, Violation, check_range
+from bpt.config.proto import bpt_pb2 as pb
 
 if TYPE_CHECKING:
     from bpt.config.plan.run_plan import RunPlan
@@ -54,9 +55,10 @@ def ignored_settings(plan: RunPlan) -> Iterator[IgnoredSetting]:
     """Yield the settings of healing that have no effect, because the run does not heal."""
     fault = plan.parallel_param.fault_param
     if plan.is_outer:
+        name = pb.ParallelParameter.Exchange.Name(plan.parallel_param.exchange)
         for field in ("on_loss", "min_ranks", "copies", "copy_interval", "memory_snapshot", "spares"):
             if plan.given(PARALLEL, PARAM, field):
-                why = "with SGWU, AGWU and ASGD, which continue without a lost worker"
+                why = f"with exchange: {name}, whose server continues without a lost worker"
                 yield IgnoredSetting((PARALLEL, PARAM, field), why)
         return
     for field in ("min_ranks", "copies", "copy_interval", "spares"):

@@ -91,11 +91,11 @@ def setup_parallelism(
 
 
 def _ignored_on(parallel: Parallel, graph: LayerGraph) -> Iterator[IgnoredSetting]:
-    """Yield the settings that have no effect on so many ranks, or with so few samples on each."""
+    """Yield the settings that have no effect on this number of ranks, or with this number of samples on each."""
     param, update = parallel.param, (PARALLEL, "update")
     if param.divides_update and parallel.is_alone:
         yield IgnoredSetting(update, "on one rank, which updates all weights")
     most = max(share.count for share in parallel.batches.shares(batch_of(graph), graph.phase))
     if parallel.grid.shards > 1 and 1 <= most < param.fc_param.pieces:
-        words = f"fc_param {{ pieces: {param.fc_param.pieces} }} cuts a batch into {plural(most, 'piece')}"
-        yield IgnoredSetting((PARALLEL, "fc_param", "pieces"), "", f"{words}: no rank has more samples of it")
+        words = f"fc_param {{ pieces: {param.fc_param.pieces} }} makes only {plural(most, 'piece')}"
+        yield IgnoredSetting((PARALLEL, "fc_param", "pieces"), "", f"{words}: no rank has more samples of a batch")

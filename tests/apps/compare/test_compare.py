@@ -85,9 +85,27 @@ def test_numbers_of_asynchronous_workers(tmp_path: Path) -> None:
     assert found.bytes_sent == (4000 + 8000) / 2 / 20
 
 
-def test_a_file_of_another_kind(tmp_path: Path) -> None:
-    with pytest.raises(FileError, match="not a file that --metrics writes"):
-        read_metrics(written(tmp_path / "m.jsonl", {"kind": "train"}), DATA, 1)
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (['{"kind": "train"}'], "line 1 is no record of metrics"),
+        (['{"kind": "start", "time": 1.0, "iteration": 0}', '{"kind": "train", "time": 2.0'], "line 2 is no record"),
+        (['{"kind": "start", "time": 1.0, "iteration": 0}', '{"kind": "train", "time": 2.0}'], "line 2 is no record"),
+        ([], "has no records"),
+    ],
+)
+def test_damaged_metrics(lines: list[str], words: str, tmp_path: Path) -> None:
+    path = tmp_path / "m.jsonl"
+    path.write_text("".join(f"{line}\n" for line in lines))
+    with pytest.raises(FileError, match=words):
+        read_metrics(path, DATA, 1)
+
+
+def test_a_record_that_is_not_written_whole_is_left_out(tmp_path: Path) -> None:
+    path = written(tmp_path / "m.jsonl", *run_lines())
+    with path.open("a") as file:
+        file.write('{"kind": "tr')
+    assert read_metrics(path, DATA, 2).seconds == 17.0
 
 
 RESULTS = (

@@ -124,11 +124,13 @@ def test_what_cannot_stand_in_a_list(bpt: Bpt) -> None:
 def test_a_class_without_a_whole_picture_is_left_out(bpt: Bpt) -> None:
     draw("photos", 3)
     Path("photos/An empty one").mkdir()
+    Path("photos/loose.jpg").touch()
     Path("photos/Damaged").mkdir()
     Path("photos/Damaged/a.png").write_bytes(b"no")
     made = bpt("new", "photos")
     assert made.status == 0
     assert "class 'An empty one' has no pictures" in made.out
+    assert "left out: photos/loose.jpg: is in no class's folder\n" in made.out
     assert "no picture of class 'Damaged' can be decoded" in made.out
     assert lines_of("photos_net/classes.txt") == list(CLASSES)
     assert {line[-1] for line in lines_of("photos_net/train.txt")} == {"0", "1", "2"}
@@ -139,7 +141,13 @@ def test_a_class_without_a_whole_picture_is_left_out(bpt: Bpt) -> None:
     [
         (["new"], "bpt new needs a folder of pictures, with a sub-folder for each class: bpt new photos/"),
         (["new", "none"], "none: no such folder; name the folder that holds a sub-folder of pictures for each class"),
-        (["new", "photos/Blau"], "photos/Blau: no sub-folder has pictures (known endings: "),
+        (
+            ["new", "photos/Blau/"],
+            "photos/Blau/: 2 pictures (bild 00 ä.jpg, bild 01 ä.jpg) in no sub-folder, and no sub-folder has pictures; "
+            "make a sub-folder for each class, at least two, and put the pictures there: "
+            "photos/Blau/cats/bild 00 ä.jpg and photos/Blau/dogs/bild 01 ä.jpg",
+        ),
+        (["new", "empty"], "empty: no sub-folder has pictures (known endings: "),
         (["new", "one"], 'one: only the sub-folder "red" has pictures'),
         (["new", "photos/Blau/bild 00 ä.jpg"], "photos/Blau/bild 00 ä.jpg: is a file; name the folder"),
         (["new", "damaged"], "damaged: pictures of 0 classes can be decoded; at least 2 are needed"),
@@ -156,6 +164,7 @@ def test_mistakes(words: list[str], message: str, bpt: Bpt) -> None:
     for name in ("a", "b"):
         Path("damaged", name).mkdir(parents=True)
         Path("damaged", name, "a.png").write_bytes(b"no")
+    Path("empty").mkdir()
     Path("there").mkdir()
     Path("there/solver.prototxt").touch()
     outcome = bpt(*words)

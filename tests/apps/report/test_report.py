@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
-from bpt.apps.report.curve_chart import draw_chart, round_ticks, tick_label
+from bpt.apps.report.curve_chart import draw_chart, enclosing_ticks, round_ticks, tick_label
 from bpt.cli.main import main
 
 RANK = {"rank": 0, "host": "<b>a", "computing": 0.0104, "data": 0.001, "exchange": 0.0, "pipeline": None}
@@ -65,12 +66,23 @@ def test_page(tmp_path: Path) -> None:
     nesting.feed(text)
     assert not nesting.open
     assert "script" not in nesting.seen and "b" not in nesting.seen
-    assert text.count("<td>1.25 at 20</td><td>0.001 at 20</td><td>0.75 at 20</td>") == 2
-    assert "<td>77</td><td>ended</td><td>8.5</td>" in text
+    rows = re.findall(r"<tr><th>(.*?)</th>(.*?)</tr>", text)
+    for name, value in (
+        ("loss", "1.25 at 20"), ("learning rate", "0.001 at 20"), ("test acc&lt;", "0.75 at 20"), ("max_iter", "77"),
+        ("state", "ended"), ("seconds", "8.5"),
+    ):  # fmt: skip
+        assert (name, f"<td>{value}</td>" * 2) in rows, name
     assert "<td>10.4</td><td>1</td><td>0</td><td>–</td>" in text
     assert "two&amp;" in text and "acc&lt;" in text
     assert text.count("<polyline") == 3 * 2 * 2  # loss, rate and score, against two axes, of two runs
     assert "http" not in text
+
+
+def test_the_title_of_many_runs_names_the_first(tmp_path: Path) -> None:
+    runs = [write(tmp_path / f"{name}.jsonl") for name in "abcde"]
+    page = tmp_path / "run.html"
+    assert main(["report", *runs, "--output", str(page)]) == 0
+    assert "<h1>Training of a, b, c and 2 other runs</h1>" in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -92,10 +104,24 @@ def test_ticks_are_round(low: float, high: float, is_whole: bool, labels: str) -
     assert " ".join(tick_label(value, ticks) for value in ticks) == labels
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [
+        (0.1722, 0.3764, [0.15, 0.2, 0.25, 0.3, 0.35, 0.4]),
+        (0.05, 1.81, [0, 0.5, 1, 1.5, 2]),
+        (1.0, 2.0, [1, 1.2, 1.4, 1.6, 1.8, 2]),
+        (-0.31, 0.3, [-0.4, -0.2, 0, 0.2, 0.4]),
+        (0.5, 0.5, [0.5]),
+    ],
+)
+def test_ticks_that_enclose_the_values(low: float, high: float, ticks: list[float]) -> None:
+    assert enclosing_ticks(low, high) == ticks
+
+
 def test_ticks_are_where_their_values_are() -> None:
     chart = draw_chart("loss", "iteration", [(0, [(0, 1.0), (5, 2.0)])])
     assert '<text x="70.0" y="196" text-anchor="middle">0</text>' in chart
-    assert '<text x="157.0" y="196" text-anchor="middle">1</text>' in chart  # 70 + (520 - 70 - 15) / 5
+    assert '<text x="137.0" y="196" text-anchor="middle">1</text>' in chart  # 70 + (420 - 70 - 15) / 5
 
 
 @pytest.mark.parametrize(("content", "words"), [("{}\n", "line 1 is no record of metrics"), ("", "no displayed")])

@@ -7,47 +7,27 @@ import json
 import re
 from pathlib import Path
 
-import h5py
-import numpy as np
 import pytest
 
-from bpt import caffe
 from bpt.apps.report.page import write_report
 from bpt.apps.report.results_report import ReportRequest, report
 from bpt.apps.report.timeline_section import TimelineBar, timeline_section
 from bpt.base.errors import FileError, UsageError
+from tests.support.report_inputs import bar, iterations, write_lines, write_network
 
 RUN = [
     {"kind": "start", "time": 1.0, "iteration": 0, "net": "n", "solver": "s", "ranks": 1},
     {"kind": "train", "time": 2.0, "iteration": 10, "loss": 2.5, "lr": 0.01, "ranks": []},
 ]
 END = {"kind": "end", "time": 3.0}
-NET = """name: "bright"
-layer { name: "data" type: "HDF5Data" top: "data" top: "label" hdf5_data_param { source: "list.txt" batch_size: 3 } }
-layer { name: "conv" type: "Convolution" bottom: "data" top: "conv" convolution_param { num_output: 1 kernel_size: 1 } }
-layer { name: "ip" type: "InnerProduct" bottom: "conv" top: "ip" inner_product_param { num_output: 2 } }
-layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }
-"""
-SOLVER = 'net: "net.prototxt" base_lr: 0.1 lr_policy: "fixed" max_iter: 1 test_iter: 2 test_interval: 1\n'
-SUMS = (0.0, 1.0, 4.0, 3.0, 0.0, 4.0)  # of the pixels; the net answers class 1 if they are above 2
-LABELS = (0, 0, 1, 0, 1, 1)  # so samples 3 and 4 are wrong, the latter with more certainty
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A trained network and its test data."""
     monkeypatch.chdir(tmp_path)
-    Path("net.prototxt").write_text(NET)
-    Path("solver.prototxt").write_text(SOLVER)
-    Path("list.txt").write_text("data.h5\n")
-    Path("run.jsonl").write_text("".join(json.dumps(record) + "\n" for record in [*RUN, END]))
-    pixels = np.repeat(np.array(SUMS, np.float32) / 4, 4).reshape(-1, 1, 2, 2)
-    with h5py.File("data.h5", "w") as file:
-        file["data"], file["label"] = pixels, np.array(LABELS, np.float32)
-    net = caffe.Net("net.prototxt", caffe.TEST)
-    net.params["conv"][0].data[...], net.params["conv"][1].data[...] = 1, 0
-    net.params["ip"][0].data[...], net.params["ip"][1].data[...] = [[0] * 4, [1] * 4], [0, -2]
-    net.save("net.caffemodel")
+    write_network()
+    write_lines("run.jsonl", [*RUN, END])
     return tmp_path
 
 
@@ -70,6 +50,27 @@ def test_the_confusion_and_the_worst_mistakes(folder: Path) -> None:
     assert text.count("data:image/png;base64,") == 4  # each with its evidence
 
 
+def test_names_of_classes(folder: Path) -> None:
+    """Those of --labels, or of classes.txt beside the network's text."""
+    pytest.importorskip("matplotlib")
+    Path("classes.txt").write_text("dark\nlight\n")
+    Path("names.txt").write_text("<night>\nday\n")
+    for labels, words in (("", "label 1 &quot;light&quot;, predicted 0 &quot;dark&quot;"),
+                          ("names.txt", "label 1 &quot;day&quot;, predicted 0 &quot;&lt;night&gt;&quot;")):  # fmt: skip
+        report(ReportRequest(["run.jsonl"], "run.html", "solver.prototxt", ["net.caffemodel"], labels=labels))
+        assert f"sample 4: {words}" in Path("run.html").read_text()
+
+
+def test_a_tie_is_a_mistake_for_the_other_class(folder: Path) -> None:
+    """As in the confusion matrix: sample 1 has a sum of 2, so both scores are 0."""
+    pytest.importorskip("matplotlib")
+    write_network((0.0, 2.0, 4.0), (0, 0, 1))
+    report(ReportRequest(["run.jsonl"], "run.html", "solver.prototxt", ["net.caffemodel"], iterations=1))
+    text = Path("run.html").read_text()
+    assert "66.67% of them correct" in text
+    assert re.findall(r"<figcaption>(.*?)</figcaption>", text) == ["sample 1: label class 0, predicted class 1 (50%)"]
+
+
 def test_the_layers_under_the_roofs(folder: Path) -> None:
     pytest.importorskip("matplotlib")
     report(ReportRequest(["run.jsonl"], "run.html", "solver.prototxt", has_roofline=True))
@@ -78,29 +79,16 @@ def test_the_layers_under_the_roofs(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("settings", "flag"),
-    [({"weights": ["w"]}, "--weights"), ({"has_roofline": True}, "--roofline"), ({"iterations": 2}, "--iterations")],
+    [
+        ({"weights": ["w"]}, "--weights"),
+        ({"has_roofline": True}, "--roofline"),
+        ({"iterations": 2}, "--iterations"),
+        ({"labels": "names.txt"}, "--labels"),
+    ],
 )
 def test_settings_that_need_others(folder: Path, settings: dict[str, object], flag: str) -> None:
     with pytest.raises(UsageError, match=flag):
         report(ReportRequest(["run.jsonl"], "run.html", **settings))  # type: ignore[arg-type]
-
-
-def bar(rank: int, kind: str, name: str, start: float, length: float) -> dict[str, object]:
-    return {"ph": "X", "pid": rank, "tid": 1, "cat": kind, "name": name, "ts": start * 1e3, "dur": length * 1e3}
-
-
-def iterations(count: int) -> list[dict[str, object]]:
-    """Iterations of 10 ms on two ranks."""
-    return [
-        event
-        for index in range(count)
-        for rank in (0, 1)
-        for event in (
-            bar(rank, "compute", "F0", 10 * index, 3), bar(rank, "compute", "B0", 10 * index + 3, 4),
-            bar(rank, "exchange", "Allreduce", 10 * index + 4, 2), bar(rank, "compute", "U", 10 * index + 8, 2),
-            bar(rank, "disk", "write", 10 * index, 1),
-        )
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])

@@ -62,7 +62,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> Callable[[Metrics], list[str]]:
 
 
 def test_top_k_and_classes(lines: Callable[[Metrics], list[str]]) -> None:
-    found = lines(Metrics(top_k=(1, 2), per_class=True, class_names="names"))
+    found = lines(Metrics(top_k=(1, 2), per_class=True, labels="names"))
     assert found == [
         "Top-1 accuracy = 0.666667",
         "Top-2 accuracy = 0.833333",
@@ -74,8 +74,20 @@ def test_top_k_and_classes(lines: Callable[[Metrics], list[str]]) -> None:
     ]
 
 
+def test_names_beside_the_network(lines: Callable[[Metrics], list[str]]) -> None:
+    """As bpt new writes them; a file for another number of classes is of another network."""
+    Path("classes.txt").write_text("cat\ndog\nbird\n")
+    found = lines(Metrics(per_class=True, confusion="c.csv"))
+    assert [line.split()[0] for line in found[1:4]] == ["cat", "dog", "bird"]
+    assert Path("c.csv").read_text().startswith("label,cat,dog,bird\n")
+    Path("classes.txt").write_text("cat\ndog\n")
+    found = lines(Metrics(per_class=True, confusion="c.csv"))
+    assert [line.split()[0] for line in found[1:4]] == ["0", "1", "2"]
+    assert Path("c.csv").read_text().startswith("label,0,1,2\n")
+
+
 def test_auc_and_confusion(lines: Callable[[Metrics], list[str]]) -> None:
-    found = lines(Metrics(confusion="c.csv", auc=True, class_names="names"))
+    found = lines(Metrics(confusion="c.csv", auc=True, labels="names"))
     # By hand, from the softmax of each row. Of cat, its two samples have more than the others: 8 of 8 pairs. So have
     # those of dog. Of bird the second has 0.0066, which is less than the fourth row's 0.018: 7 of 8. (1 + 1 + 7/8) / 3.
     assert found[1] == "Confusion matrix written to c.csv"
@@ -141,10 +153,10 @@ def test_ranks_report_as_one(more: str, monkeypatch: pytest.MonkeyPatch, caplog:
         (Metrics(top_k=(1, 4)), '--top_k 4: layer "loss" of net.prototxt has 3 classes'),
         (Metrics(confusion="c.gif"), '"c.gif": a confusion matrix is written as .csv, .png or .svg'),
         (
-            Metrics(per_class=True, class_names="few"),
-            "few: has 2 lines, but the net has 3 classes; write a name for each class",
+            Metrics(per_class=True, labels="few"),
+            "few: names 2 classes, the net has 3; write a line for each, from class 0 on",
         ),
-        (Metrics(per_class=True, class_names="nmes"), 'nmes: no such file; did you mean "names"?'),
+        (Metrics(per_class=True, labels="nmes"), 'nmes: no such file; did you mean "names"?'),
     ],
 )
 def test_refusals(metrics: Metrics, message: str) -> None:
@@ -167,6 +179,10 @@ def test_flags(capsys: pytest.CaptureFixture[str]) -> None:
     assert Path("c.svg").is_file()
     assert main([*files, "--top_k", "0"]) == 2
     assert capsys.readouterr().err == 'error: --top_k takes a whole number of at least 1, found "0"\n'
+    assert main([*files, "--per_class", "--labels", "names"]) == 0
+    assert "    bird " in capsys.readouterr().err
+    assert main([*files, "--per_class", "--labels", "names", "--class_names", "names"]) == 2
+    assert "are the same" in capsys.readouterr().err
     assert main([*files, "--class_names", "names"]) == 2
     assert "give one of them, too" in capsys.readouterr().err
 

@@ -23,6 +23,7 @@ from bpt.system.device import CPU
 from bpt.train.runtime.net_on_device import make_net
 from bpt.train.runtime.testing import ScoresOfTest
 from bpt.train.state import save_weights
+from tests.support.detecting_net import detecting_net
 from tests.support.doubles.thread_ranks import run_ranks
 from tests.support.lmdbs import write_images
 
@@ -175,3 +176,18 @@ def test_a_confusion_matrix_without_a_folder_is_told_before_anything_else() -> N
 
     message = 'no/c.csv: cannot be written: there is no folder "no"; make it, or name another'
     assert set(run_ranks(2, run)) == {message}
+
+
+@pytest.mark.parametrize(("labels", "name"), [("", ""), ("names.txt", " (cat)")])
+def test_names_of_detected_classes(labels: str, name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Behind the number that parsers read, and only if a file is given: lines of Caffe's fork have none."""
+    Path("detecting.prototxt").write_text(detecting_net(tmp_path))
+    for file in ("names.txt", "classes.txt"):
+        Path(file).write_text("background\ncat\ndog\n")
+    with caplog.at_level(logging.INFO, "bpt"):
+        score("detecting.prototxt", [], 2, CPU, metrics=Metrics(per_class=True, labels=labels))
+    [line] = [message for message in caplog.messages if message.startswith("class1: ")]
+    assert line.endswith(name) and float(line.removeprefix("class1: ").removesuffix(name)) > 0
+    Path("few.txt").write_text("cat\n")
+    with pytest.raises(FileError, match=r"few\.txt: names 1 classes, the net has 3"):
+        score("detecting.prototxt", [], 2, CPU, metrics=Metrics(per_class=True, labels="few.txt"))

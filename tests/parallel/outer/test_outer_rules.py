@@ -17,6 +17,8 @@ from bpt.parallel.outer.exchanges import make_schedule
 from bpt.train.rules.violations import ignored_settings, violations
 from tests.support.training import solver_of
 
+UNDIVIDED = "without agwu_param { ranks } above num_stages, or num_shards above 1: a worker runs whole batches"
+
 
 def solver(folder: Path, *lines: str) -> RunPlan:
     path = folder / "solver.prototxt"
@@ -178,7 +180,7 @@ def test_of_node(tmp_path: Path) -> None:
         (
             "exchange: ASGD num_stages: 2 agwu_param { ranks: 2 worker_exchange: CGDP } cgdp_param { }",
             [
-                "agwu_param { worker_exchange } has no effect without ranks above num_stages, or num_shards above 1",
+                f"agwu_param {{ worker_exchange }} has no effect {UNDIVIDED}",
                 "cgdp_param has no effect with exchange: ASGD",
             ],
         ),
@@ -226,8 +228,11 @@ def test_of_node(tmp_path: Path) -> None:
         (
             "exchange: AGWU cgdp_param { } fc_param { } pipeline_param { } sync_batch_norm: true batch_scope: REPLICA",
             [
-                f"{field} has no effect with exchange: AGWU"
-                for field in ("cgdp_param", "fc_param", "pipeline_param", "sync_batch_norm", "batch_scope")
+                "cgdp_param has no effect with exchange: AGWU",
+                "fc_param has no effect without num_shards above 1",
+                "pipeline_param has no effect without num_stages above 1",
+                f"sync_batch_norm has no effect {UNDIVIDED}",
+                "batch_scope has no effect with exchange: AGWU",
             ],
         ),
     ],

@@ -15,7 +15,7 @@ from bpt.graph.staging import Staging
 from bpt.nn.net_graph import build_graph_of
 from bpt.parallel.balance.divisible_batches import gathering
 from bpt.parallel.pipeline.placement.partition import TooManyStagesError
-from bpt.parallel.pipeline.stage_placement import described, manual_stages, stage, stage_kinds
+from bpt.parallel.pipeline.stage_placement import check_stage_count, described, manual_stages, stage, stage_kinds
 from bpt.train.rules.violations import violations_of_net
 from tests.support.golden_cases import graph_of
 from tests.support.small_forecasts import BRANCHES, NORM
@@ -116,6 +116,17 @@ def test_more_stages_than_layers(tmp_path: Path) -> None:
         str(caught.value),
     )
     assert caught.value.possible == 3
+
+
+@pytest.mark.parametrize("text", ["num_stages: 9", "replica { ranks: 9 num_stages: 9 } replica { ranks: 1 }"])
+def test_the_number_of_stages_alone(text: str, tmp_path: Path) -> None:
+    """It is checked before the number of ranks is, which says nothing about the net."""
+    plan = small_solver(tmp_path, f"parallel_param {{ {text} }}")
+    graph = build_graph_of(plan.train)
+    words = "can be cut into 3 stages at most, .* but there are to be 9; set num_stages: 3 or less"
+    with pytest.raises(TooManyStagesError, match=words):
+        check_stage_count(plan, graph)
+    check_stage_count(plan.with_parallel(num_stages=3, replica=()), graph)
 
 
 def test_a_stage_that_there_is_not(tmp_path: Path) -> None:

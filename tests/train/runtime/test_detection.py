@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -18,32 +17,15 @@ from bpt.system.comm.base import Communicator
 from bpt.system.comm.serial import SerialCommunicator
 from bpt.train.runtime.outputs import Outputs
 from bpt.train.runtime.testing import ScoresOfTest, run_test
+from tests.support.detecting_net import detecting_net
 from tests.support.doubles.thread_ranks import run_ranks
 from tests.support.golden_cases import graph_of
 from tests.support.layer_ranks import shares_of
-from tests.support.lmdbs import write_annotated
-
-# Each image has four places; the net sees an object of either label in the first three, with the same scores.
-NET = """
-layer {{ name: "in" type: "AnnotatedData" top: "data" top: "label" data_param {{ source: "{}" batch_size: 4 }} }}
-layer {{ name: "dummy" type: "DummyData" top: "map" top: "loc" top: "conf"
-  dummy_data_param {{ shape {{ dim: 4 dim: 1 dim: 2 dim: 2 }} shape {{ dim: 4 dim: 16 }} shape {{ dim: 4 dim: 12 }}
-    data_filler {{ type: "constant" }} data_filler {{ type: "constant" }}
-    data_filler {{ type: "constant" value: 0.5 }} }} }}
-layer {{ name: "priors" type: "PriorBox" bottom: "map" bottom: "data" top: "priors" prior_box_param {{ min_size: 4 }} }}
-layer {{ name: "found" type: "DetectionOutput" bottom: "loc" bottom: "conf" bottom: "priors" top: "found"
-  detection_output_param {{ num_classes: 3 nms_param {{ top_k: 3 }} }} }}
-layer {{ name: "eval" type: "DetectionEvaluate" bottom: "found" bottom: "label" top: "detection_eval"
-  detection_evaluate_param {{ num_classes: 3 }} }}
-"""
 
 
 @pytest.fixture
 def net(tmp_path: Path) -> str:
-    places = [(0, 0, 0.5, 0.5), (0.5, 0, 1, 0.5), (0, 0.5, 0.5, 1), (0.5, 0.5, 1, 1)]
-    objects = [[(1 + (index == 5), 0, *places[index % 4], 0)] for index in range(8)]
-    images = [np.zeros((1, 8, 8), np.uint8)] * 8
-    return NET.format(write_annotated(tmp_path / "lmdb", images, [np.array(own) for own in objects]))
+    return detecting_net(tmp_path)
 
 
 def score(text: str, context: PassContext, ranks: Communicator) -> ScoresOfTest:

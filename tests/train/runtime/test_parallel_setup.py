@@ -295,9 +295,7 @@ def test_more_pieces_than_samples_are_told(
     graph = build_graph_of(source.train)
     with caplog.at_level(logging.WARNING, "bpt"):
         run_ranks(2, lambda comm: setup_parallelism(source, graph, comm))
-    words = (
-        f"parallel_param: fc_param {{ pieces: {pieces} }} cuts a batch into 4 pieces: no rank has more samples of it"
-    )
+    words = f"parallel_param: fc_param {{ pieces: {pieces} }} makes only 4 pieces: no rank has more samples of a batch"
     assert caplog.messages == [words] * 2 * told
 
 
