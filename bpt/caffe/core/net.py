@@ -139,8 +139,8 @@ class Net(NetStructure, Single):
         blobs = {name: net_mirrors(operator, name) for name in graph.blobs}
         owned = {param.index: param_mirrors(operator, operator.net.value(param)) for param in graph.learnable}
         self._mirrors = [mirror for pair in (*blobs.values(), *owned.values()) for mirror in pair]
-        self._data = [(name, pair.data) for name, pair in blobs.items()]
-        self._parameters = [pair.data for pair in owned.values()]
+        self._data = {pair.data: graph.blobs[name].index for name, pair in blobs.items()}
+        self._parameters = {pair.data for pair in owned.values()}
         operator.in_use = _scope_of(weakref.ref(self))
         shown = {name: net_blob(operator, name, pair) for name, pair in blobs.items()}
         self.blobs = Named(shown, "the net has no blob")
@@ -210,10 +210,12 @@ class Net(NetStructure, Single):
 
         It does not while the caller holds an array of parameters, and so may write to them unnoticed.
         """
-        if any(mirror.is_referenced for mirror in self._parameters if mirror.in_use):
+        held = [mirror for mirror in self._mirrors if mirror.in_use and mirror.is_referenced]
+        if not self._parameters.isdisjoint(held):
             self._operator.separate_layers()
-        blobs = {*wanted, *(name for name, mirror in self._data if mirror.in_use and mirror.is_referenced)}
-        return self._operator.forward_whole([self._graph.blobs[name].index for name in blobs])
+        edges = {self._graph.blobs[name].index for name in wanted}
+        edges.update(self._data[mirror] for mirror in held if mirror in self._data)
+        return self._operator.forward_whole(edges)
 
     def backward(
         self,

@@ -93,8 +93,10 @@ class BlobOperator(Operator):
 
     def data(self, edge: int) -> Tensor:
         """Return the data of a blob, which are zeros if nothing has written them yet."""
-        if edge not in self.values and self._samples is not None:
-            self.complete()
+        tensor: Tensor | None = self.values.get(edge)
+        if tensor is not None:
+            return tensor
+        self.complete()
         if edge not in self.values:
             self.feed({edge: torch.zeros(self.net.graph.edges[edge].shape, dtype=self.number)})
         return self.values[edge]
@@ -121,7 +123,8 @@ class BlobOperator(Operator):
 
     def shape(self, edge: int) -> tuple[int, ...]:
         """Return the current shape of a blob's data."""
-        return tuple(self.values[edge].shape) if edge in self.values else self.net.graph.edges[edge].shape
+        tensor: Tensor | None = self.values.get(edge)
+        return self.net.graph.edges[edge].shape if tensor is None else tuple(tensor.shape)
 
     def forward_whole(self, watched: Collection[int]) -> bool:
         """Run the whole net as one fused pass if possible and worth it, without the blobs that nobody reads.
