@@ -188,8 +188,8 @@ class Net(NetStructure, Single):
             if name not in self.inputs:
                 raise UserError(f'"{name}" is not an input of the net ({", ".join(self.inputs) or "it has none"})')
             self._assign(self.blobs[name].data, value, name)
-        tops = [self._graph.edges[edge].blob for edge in self._graph.nodes[last].tops]
-        wanted = self._named(*(tops if end else self.outputs), *several(blobs))
+        tops = self.top_names[end] if end else self.outputs
+        wanted = self._named(*tops, *blobs)
         with self._in_use(), as_raised():
             # As in the solver's loop, each pass through the whole net has new random numbers.
             context = self._operator.net.context

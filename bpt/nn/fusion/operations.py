@@ -13,6 +13,7 @@ from torch.nn import functional
 from bpt.config.precision import narrowed
 from bpt.nn.kernels.channels_last import channels_last, is_channels_last
 from bpt.nn.kernels.packed import PackedConvolution, PackedProduct
+from bpt.nn.kernels.recording import plain_shape
 from bpt.nn.layers import Layer
 from bpt.nn.layers.activation import ReLU
 from bpt.nn.layers.channel_affine import ChannelAffine, Weights
@@ -22,6 +23,7 @@ from bpt.nn.layers.inner_product import InnerProduct
 from bpt.nn.layers.pooling import Pooling
 
 FEW = 1_000_000  # weights whose copies take little memory
+TINY = 100_000  # weights whose product with one row takes less time than the start of a compiled kernel
 
 Packed = TypeVar("Packed")
 
@@ -221,7 +223,11 @@ class PreparedProduct(PreparedOperation[PackedProduct]):
         relu = self._relu is not None
 
         def call(*bottoms: Tensor) -> Tensor:
-            top = functional.linear(self._flat(bottoms[0]), weight, bias)
+            flat = self._flat(bottoms[0])
+            if bias is not None and weight.numel() <= TINY and plain_shape(flat)[:-1] == (1,):
+                top = torch.addmv(bias, weight, flat.squeeze(0)).unsqueeze(0)
+            else:
+                top = functional.linear(flat, weight, bias)
             return torch.relu(top) if relu else top
 
         return call
