@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, MutableMapping, Sequence, Set
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -166,15 +165,9 @@ class Operator:
 
     def begin_pass(self, iteration: int, number: int, loss_scale: float = 1.0) -> None:
         """Begin a pass on the whole share: the ``number``-th of an iteration, whose losses are scaled."""
-        outcome = self.batches.outcome
-        outcome.context = replace(
-            self.net.context,
-            iteration=iteration,
-            pass_number=number,
-            rotation=self.net.next_rotation(),
-            loss_scale=loss_scale,
-        )
-        self.net.enter(outcome.context)
+        context = self.net.context.of_pass(iteration, number, self.net.next_rotation(), loss_scale)
+        self.batches.outcome.context = context
+        self.net.enter(context)
 
     def forward(self, index: int, micro: int | None = None, *, grad: bool = True) -> None:
         """Run segment ``index`` forward, on a micro-batch or the whole share.

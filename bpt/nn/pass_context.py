@@ -80,6 +80,16 @@ class PassContext:
         """Return a generator like ``generator``, but a different one in every forward pass of training."""
         return self.generator(*key, self.iteration, self.pass_number, device=device)
 
+    def of_pass(self, iteration: int, number: int, rotation: float, loss_scale: float) -> PassContext:
+        """Return the context of another pass of this run: the ``number``-th of an iteration.
+
+        It equals ``replace``, which takes three times as long: noticeable in the pass of a small net.
+        """
+        other = object.__new__(type(self))
+        own = {"iteration": iteration, "pass_number": number, "rotation": rotation, "loss_scale": loss_scale}
+        other.__dict__.update(self.__dict__, **own)
+        return other
+
     @property
     def rotates(self) -> bool:
         """Whether the samples of a rank, or of a split that represents one, change in each epoch."""

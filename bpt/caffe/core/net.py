@@ -139,8 +139,8 @@ class Net(NetStructure, Single):
         blobs = {name: net_mirrors(operator, name) for name in graph.blobs}
         owned = {param.index: param_mirrors(operator, operator.net.value(param)) for param in graph.learnable}
         self._mirrors = [mirror for pair in (*blobs.values(), *owned.values()) for mirror in pair]
-        self._data = [(name, pair.data) for name, pair in blobs.items()]
-        self._parameters = [pair.data for pair in owned.values()]
+        self._data = {pair.data: graph.blobs[name].index for name, pair in blobs.items()}
+        self._parameters = {pair.data for pair in owned.values()}
         operator.in_use = _scope_of(weakref.ref(self))
         shown = {name: net_blob(operator, name, pair) for name, pair in blobs.items()}
         self.blobs = Named(shown, "the net has no blob")
@@ -188,8 +188,8 @@ class Net(NetStructure, Single):
             if name not in self.inputs:
                 raise UserError(f'"{name}" is not an input of the net ({", ".join(self.inputs) or "it has none"})')
             self._assign(self.blobs[name].data, value, name)
-        tops = [self._graph.edges[edge].blob for edge in self._graph.nodes[last].tops]
-        wanted = self._named(*(tops if end else self.outputs), *several(blobs))
+        tops = self.top_names[end] if end else self.outputs
+        wanted = self._named(*tops, *blobs)
         with self._in_use(), as_raised():
             # As in the solver's loop, each pass through the whole net has new random numbers.
             context = self._operator.net.context
@@ -210,10 +210,12 @@ class Net(NetStructure, Single):
 
         It does not while the caller holds an array of parameters, and so may write to them unnoticed.
         """
-        if any(mirror.is_referenced for mirror in self._parameters if mirror.in_use):
+        held = [mirror for mirror in self._mirrors if mirror.in_use and mirror.is_referenced]
+        if not self._parameters.isdisjoint(held):
             self._operator.separate_layers()
-        blobs = {*wanted, *(name for name, mirror in self._data if mirror.in_use and mirror.is_referenced)}
-        return self._operator.forward_whole([self._graph.blobs[name].index for name in blobs])
+        edges = {self._graph.blobs[name].index for name in wanted}
+        edges.update(self._data[mirror] for mirror in held if mirror in self._data)
+        return self._operator.forward_whole(edges)
 
     def backward(
         self,

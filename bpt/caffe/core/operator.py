@@ -93,8 +93,10 @@ class BlobOperator(Operator):
 
     def data(self, edge: int) -> Tensor:
         """Return the data of a blob, which are zeros if nothing has written them yet."""
-        if edge not in self.values and self._samples is not None:
-            self.complete()
+        tensor: Tensor | None = self.values.get(edge)
+        if tensor is not None:
+            return tensor
+        self.complete()
         if edge not in self.values:
             self.feed({edge: torch.zeros(self.net.graph.edges[edge].shape, dtype=self.number)})
         return self.values[edge]
@@ -121,7 +123,8 @@ class BlobOperator(Operator):
 
     def shape(self, edge: int) -> tuple[int, ...]:
         """Return the current shape of a blob's data."""
-        return tuple(self.values[edge].shape) if edge in self.values else self.net.graph.edges[edge].shape
+        tensor: Tensor | None = self.values.get(edge)
+        return self.net.graph.edges[edge].shape if tensor is None else tuple(tensor.shape)
 
     def forward_whole(self, watched: Collection[int]) -> bool:
         """Run the whole net as one fused pass if possible and worth it, without the blobs that nobody reads.
@@ -132,28 +135,28 @@ class BlobOperator(Operator):
         Returns:
             Whether the pass has run.
         """
-        wanted, inside = self._watched.union(watched), self._went_inside
+        wanted, inside, whole, values = self._watched.union(watched), self._went_inside, self.whole, self.values
         self._watched, self._went_inside = set(), False
-        if self.whole is None or not self.whole.fits or inside or self.calls:
+        if whole is None or not whole.fits or inside or self.calls:
             self._samples = None  # the pass layer by layer computes all blobs again
             return False
-        sources = self.whole.sources
+        sources = whole.sources
         for index in sources.drawn:
             self._forward(index)
         made = {edge: self.data(edge) for edge in sources.tops}
         samples = {edge: copied(tensor) for edge, tensor in made.items()}
         tops: dict[int, Tensor] = {}
         if all(samples[edge].shape == shape for edge, shape in sources.tops.items()):
-            tops = self.whole.run(samples, wanted)
-            self.whole.fits = not share_memory([*samples.values(), *tops.values()])
-        self.values.clear()
-        if tops and self.whole.fits:
+            tops = whole.run(samples, wanted)
+            whole.fits = not share_memory([*samples.values(), *tops.values()])
+        values.clear()
+        if tops and whole.fits:
             self._samples = samples
             segments = self.batches.outcome.segments
             for index in sources.readers if segments else ():
                 segments.pop(index, None)
             for edge, tensor in (*made.items(), *tops.items()):
-                self.values[edge] = tensor
+                values[edge] = tensor
         else:  # a layer must report a wrong shape, or tensors share memory that Caffe's blobs do not share
             self._samples = made
             self.complete()

@@ -13,6 +13,7 @@ from torch.nn import functional
 from bpt.config.precision import narrowed
 from bpt.nn.kernels.channels_last import channels_last, is_channels_last
 from bpt.nn.kernels.packed import PackedConvolution, PackedProduct
+from bpt.nn.kernels.recording import plain_shape
 from bpt.nn.layers import Layer
 from bpt.nn.layers.activation import ReLU
 from bpt.nn.layers.channel_affine import ChannelAffine, Weights
@@ -20,6 +21,9 @@ from bpt.nn.layers.convolution import Convolution
 from bpt.nn.layers.eltwise import Eltwise
 from bpt.nn.layers.inner_product import InnerProduct
 from bpt.nn.layers.pooling import Pooling
+
+FEW = 1_000_000  # weights whose copies take little memory
+TINY = 100_000  # weights whose product with one row takes less time than the start of a compiled kernel
 
 Packed = TypeVar("Packed")
 
@@ -179,6 +183,9 @@ class PreparedConvolution(PreparedOperation[PackedConvolution]):
 class PreparedProduct(PreparedOperation[PackedProduct]):
     """An InnerProduct by weights that are packed once, for the same passes as PreparedConvolution.
 
+    If the bottom is channels-last and the weights are few, their columns are in the order of its memory: this needs a
+    copy of them, but none of each bottom.
+
     Args:
         relu: a ReLU after it.
     """
@@ -188,23 +195,39 @@ class PreparedProduct(PreparedOperation[PackedProduct]):
         self.layers: tuple[Layer, ...] = (head,) if relu is None else (head, relu)
         self.top_is_free = relu is None
         self._head, self._relu = head, relu
+        self._channels_last = False
 
     def __call__(self, *bottoms: Tensor) -> Tensor | None:
-        flat = bottoms[0].flatten(self._head.axis)
+        bottom = bottoms[0]
         if self._weights is None:
-            self._weights = self._head.weights_for(flat)
-            self._packed = self._head.packed(self._weights, flat)
+            weight, bias = self._head.weights_for(bottom)
+            assert weight is not None
+            self._channels_last = self._head.axis == 1 and is_channels_last(bottom) and weight.numel() <= FEW
+            if self._channels_last:
+                weight = weight.reshape(len(weight), bottom.shape[1], -1).transpose(1, 2).flatten(1)
+            self._weights = weight, bias
+            self._packed = self._head.packed(self._weights, self._flat(bottom))
+        flat = self._flat(bottom)
         fits = self._packed is not None and self._packed.rows == len(flat)
         top = self._packed(flat) if self._packed is not None and fits else self._head.forward_by(self._weights, flat)
         return top if self._relu is None else self._relu.overwrite(0, top)
 
+    def _flat(self, bottom: Tensor) -> Tensor:
+        """Return the bottom with the axes of a sum as one, in the order of the weights' columns."""
+        ordered = bottom.movedim(1, -1) if self._channels_last else bottom
+        return ordered if ordered.dim() == self._head.axis + 1 else ordered.flatten(self._head.axis)
+
     def by_plain_operators(self) -> Callable[..., Tensor]:
         assert self._weights is not None
         weight, bias = _detached(self._weights)
-        axis, relu = self._head.axis, self._relu is not None
+        relu = self._relu is not None
 
         def call(*bottoms: Tensor) -> Tensor:
-            top = functional.linear(bottoms[0].flatten(axis), weight, bias)
+            flat = self._flat(bottoms[0])
+            if bias is not None and weight.numel() <= TINY and plain_shape(flat)[:-1] == (1,):
+                top = torch.addmv(bias, weight, flat.squeeze(0)).unsqueeze(0)
+            else:
+                top = functional.linear(flat, weight, bias)
             return torch.relu(top) if relu else top
 
         return call

@@ -147,9 +147,12 @@ def _pool_by(layer: Pooling) -> Callable[..., Tops]:
         sizes = plain_shape(x)[2:]
         window = layer.window.expand(sizes)
         by_torch = all(2 * pad <= kernel for pad, kernel in zip(window.pad, window.kernel, strict=True))
-        if len(sizes) != 2 or not by_torch or not layer.is_plain_max(sizes):
-            return layer.forward(x)
-        return functional.max_pool2d(x, window.kernel, window.stride, window.pad, 1, window.ceil)
+        if len(sizes) == 2 and by_torch and layer.is_plain_max(sizes):
+            return functional.max_pool2d(x, window.kernel, window.stride, window.pad, 1, window.ceil)
+        if len(sizes) == 2 and not any(window.pad) and layer.is_plain_average(sizes):
+            # Without pads it is the same whether these count; the compiler only takes averages where they do not.
+            return functional.avg_pool2d(x, window.kernel, window.stride, 0, window.ceil, count_include_pad=False)
+        return layer.forward(x)
 
     return pool
 

@@ -106,10 +106,20 @@ class Pooling(Layer):
 
     def is_plain_max(self, sizes: Shape) -> bool:
         """Return whether it gives only maxima of windows that have elements, for a bottom with these spatial axes."""
+        return self.method == pb.PoolingParameter.MAX and not self.wants_places and self._all_filled(sizes)
+
+    def is_plain_average(self, sizes: Shape) -> bool:
+        """Return whether it gives only averages of windows that have elements, for a bottom with these spatial axes.
+
+        An average of the whole bottom is none of these.
+        """
+        is_whole = self.window.expand(sizes).kernel == tuple(sizes)
+        return self.method == pb.PoolingParameter.AVE and not is_whole and self._all_filled(sizes)
+
+    def _all_filled(self, sizes: Shape) -> bool:
         window = self.window.expand(sizes)
         axes = zip(window.places(sizes), window.stride, window.pad, sizes, strict=True)
-        filled = all((places - 1) * stride - pad < size for places, stride, pad, size in axes)
-        return self.method == pb.PoolingParameter.MAX and not self.wants_places and filled
+        return all((places - 1) * stride - pad < size for places, stride, pad, size in axes)
 
     def _draw(self, x: Tensor, window: PoolingWindow) -> Tensor:
         """Return a number in [0, 1) for each element of the top."""

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from bpt.config.proto import bpt_pb2 as pb
+from bpt.nn.fusion import operations
 from bpt.nn.fusion.fixed_steps import FixedSteps
 from bpt.nn.fusion.fusion_steps import one_by_one
 from bpt.nn.fusion.magnitudes import bound_of
@@ -55,6 +56,11 @@ NETS = {
     + layer("d", "Dropout", "all", "all")
     + layer("q", "Pooling", "all", more="pooling_param { pool: AVE kernel_size: 3 stride: 2 }")
     + layer("t", "TanH", "q"),
+    "averages": convolution("a", "x")
+    + layer("over", "Pooling", "a", more="pooling_param { pool: AVE kernel_size: 3 stride: 2 }")
+    + layer("padded", "Pooling", "over", more="pooling_param { pool: AVE kernel_size: 3 stride: 1 pad: 1 }")
+    + layer("all", "Pooling", "padded", more="pooling_param { pool: AVE kernel_size: 4 }")
+    + product("all"),
     "odd windows": POOLED
     + layer("w", "Pooling", "p", more="pooling_param { kernel_size: 2 stride: 2 round_mode: FLOOR }")
     + layer("z", "Power", "w", more="power_param { scale: -2 shift: 1 }")
@@ -99,6 +105,17 @@ def test_the_numbers_of_single_layers(name: str, mode: type[torch.no_grad]) -> N
             assert_same(run(net, x), run(net, x, plain=True))
         assert programs(net) == 1
     assert not torch.jit.onednn_fusion_enabled()
+
+
+def test_a_product_with_many_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its weights keep the text's order, and a channels-last bottom is copied into it."""
+    monkeypatch.setattr(operations, "FEW", 0)
+    net = net_of(NETS["LeNet"], phase=pb.TEST)
+    with torch.no_grad(), net.fixed_parameters():
+        for seed in range(5):
+            x = images(seed=seed)
+            assert_same(run(net, x), run(net, x, plain=True))
+        assert programs(net) == 1
 
 
 @pytest.mark.parametrize("number", [nan, inf, 1e30, -3e38])
