@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
+import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -19,10 +21,14 @@ pytest_plugins = ("tests.support.commands",)
 settings.register_profile("bpt", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("bpt")
 
+_CACHE = tempfile.TemporaryDirectory(prefix="bpt-tests-cache-")  # removed when the process ends
+
 
 def pytest_configure() -> None:
     """Ctrl-C interrupts: a job that a shell has put in the background ignores it, and so would all that it starts."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Times that tests measure stay out of the user's cache.
+    os.environ["XDG_CACHE_HOME"] = _CACHE.name
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -20,8 +20,10 @@ from bpt.engine.differentiate import add_gradients_of, gradients
 from bpt.nn.kernels.backward_part import weights_alone, without_weights
 
 PRODUCTS = frozenset(f"{name}Backward0" for name in ("Convolution", "Addmm", "Mm", "Baddbmm", "Bmm", "Linear")) | {
-    "_LinearBackward"
-}  # the last one is ours, see backward_part
+    "_LinearBackward",
+    "_LinearByBackward",
+    "_ConvolveBackward",
+}  # the last ones are ours, see backward_part
 """The nodes of autograd whose gradients of inputs and of weights are computed separately."""
 
 LEAF = "torch::autograd::AccumulateGrad"

@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace) -> None:
         with tempfile.TemporaryDirectory() as folder:
             sides = {kind: start(kind, net, arguments, Path(folder)) for kind in arguments.sides}
             # Warm-up covers the iterations in which bpt chooses its layout.
-            compete(list(sides.values()), arguments.rounds, ITERATIONS[net], 24 if ITERATIONS[net] > 2 else 14)
+            compete(list(sides.values()), arguments.rounds, ITERATIONS[net], 24)
         cells = [f"{side.median * 1e3:>10.2f}" for side in sides.values()]
         cells += [f"{sides[one].median / sides[other].median:>10.3f}" for one, other in ratios]
         layouts = [str(side.last["layout"]) for kind, side in sides.items() if kind in OURS]

@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> None:
         sides = [Process.alone("loop", kind, *words, arguments.precision) for kind in (*variants, "bpt")]
         single = [Process.alone("loop", "bpt", *words, "FLOAT32")] if half else []
         # Warm-up covers compilation, and the iterations in which bpt chooses its layout.
-        compete((*sides, *single), arguments.rounds, ITERATIONS[net], 24 if ITERATIONS[net] > 2 else 14)
+        compete((*sides, *single), arguments.rounds, ITERATIONS[net], 24)
         *plain, ours = sides
         best, variant = min(zip(plain, variants, strict=True), key=lambda side: side[0].median)
         times = "".join(f" {side.median * 1e3:>12.2f}" for side in plain)

@@ -14,6 +14,7 @@ from bpt.engine import differentiate
 from bpt.engine.compute import LibraryCompute, TwoPartCompute
 from bpt.engine.operator import Operator
 from bpt.graph.layer_graph import LayerGraph
+from bpt.nn.kernels.algorithm import Algorithm, KernelRole
 from bpt.nn.net import Net
 from bpt.nn.pass_context import PassContext
 from tests.support.cut_nets import layer
@@ -81,6 +82,26 @@ def test_gradients() -> None:
             operator.forward(0)
     expected, found = gradients(whole), gradients(split)
     assert expected.keys() == found.keys() and found.keys() > LEFT
+    for name, gradient in expected.items():
+        assert torch.equal(found[name], gradient), name
+
+
+@pytest.mark.usefixtures("_way")
+def test_gradients_of_kernels_by_other_algorithms() -> None:
+    """Those that an earlier trial may choose."""
+    whole, split = operator_of(LibraryCompute), operator_of(TwoPartCompute)
+    for operator in (whole, split):
+        names = {node.name: operator.net.layer(node) for node in operator.net.graph.nodes}
+        for name in ("c", "d"):
+            names[name].algorithms = {KernelRole.FORWARD: Algorithm.PATCHES, KernelRole.BY_WEIGHTS: Algorithm.PATCHES}
+        names["a"].algorithms = {KernelRole.BY_WEIGHTS: Algorithm.BLAS}
+        operator.begin_pass(0, 1)
+        operator.forward(0)
+        operator.backward(0)
+    assert not gradients(split).keys() & LEFT
+    split.backward_weights(0)
+    expected, found = gradients(whole), gradients(split)
+    assert expected.keys() == found.keys()
     for name, gradient in expected.items():
         assert torch.equal(found[name], gradient), name
 

@@ -717,7 +717,7 @@ class Precision(_message.Message):
     def __init__(self) -> None: ...
 
 class SolverState(_message.Message):
-    __slots__ = ("iter", "learned_net", "history", "current_step", "minimum_loss", "iter_last_event", "data_position", "engine", "loss_history", "random_seed", "solver_type", "inner", "half_layers", "loss_scale", "finite_iterations", "run", "written", "weights_digest", "checksum", "shares", "averaged", "best_score", "best_iter", "last_test", "tests_since_best", "chosen", "ranks", "exchange_memory", "exchange_ranks", "noise")
+    __slots__ = ("iter", "learned_net", "history", "current_step", "minimum_loss", "iter_last_event", "data_position", "engine", "loss_history", "random_seed", "solver_type", "inner", "half_layers", "loss_scale", "finite_iterations", "run", "written", "weights_digest", "checksum", "shares", "averaged", "best_score", "best_iter", "last_test", "tests_since_best", "chosen", "ranks", "algorithms", "exchange_memory", "exchange_ranks", "noise")
     ITER_FIELD_NUMBER: _ClassVar[int]
     LEARNED_NET_FIELD_NUMBER: _ClassVar[int]
     HISTORY_FIELD_NUMBER: _ClassVar[int]
@@ -745,6 +745,7 @@ class SolverState(_message.Message):
     TESTS_SINCE_BEST_FIELD_NUMBER: _ClassVar[int]
     CHOSEN_FIELD_NUMBER: _ClassVar[int]
     RANKS_FIELD_NUMBER: _ClassVar[int]
+    ALGORITHMS_FIELD_NUMBER: _ClassVar[int]
     EXCHANGE_MEMORY_FIELD_NUMBER: _ClassVar[int]
     EXCHANGE_RANKS_FIELD_NUMBER: _ClassVar[int]
     NOISE_FIELD_NUMBER: _ClassVar[int]
@@ -775,10 +776,11 @@ class SolverState(_message.Message):
     tests_since_best: int
     chosen: ParallelParameter
     ranks: int
+    algorithms: _containers.RepeatedScalarFieldContainer[int]
     exchange_memory: _containers.RepeatedCompositeFieldContainer[ExchangeMemory]
     exchange_ranks: int
     noise: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, iter: _Optional[int] = ..., learned_net: _Optional[str] = ..., history: _Optional[_Iterable[_Union[BlobProto, _Mapping]]] = ..., current_step: _Optional[int] = ..., minimum_loss: _Optional[float] = ..., iter_last_event: _Optional[int] = ..., data_position: _Optional[_Iterable[_Union[DataPosition, _Mapping]]] = ..., engine: _Optional[_Union[SolverParameter.Engine, str]] = ..., loss_history: _Optional[_Iterable[float]] = ..., random_seed: _Optional[int] = ..., solver_type: _Optional[str] = ..., inner: _Optional[_Union[InnerParameter.Engine, str]] = ..., half_layers: _Optional[_Iterable[int]] = ..., loss_scale: _Optional[float] = ..., finite_iterations: _Optional[int] = ..., run: _Optional[str] = ..., written: _Optional[float] = ..., weights_digest: _Optional[bytes] = ..., checksum: _Optional[bytes] = ..., shares: _Optional[_Iterable[int]] = ..., averaged: _Optional[bool] = ..., best_score: _Optional[float] = ..., best_iter: _Optional[int] = ..., last_test: _Optional[int] = ..., tests_since_best: _Optional[int] = ..., chosen: _Optional[_Union[ParallelParameter, _Mapping]] = ..., ranks: _Optional[int] = ..., exchange_memory: _Optional[_Iterable[_Union[ExchangeMemory, _Mapping]]] = ..., exchange_ranks: _Optional[int] = ..., noise: _Optional[_Iterable[float]] = ...) -> None: ...
+    def __init__(self, iter: _Optional[int] = ..., learned_net: _Optional[str] = ..., history: _Optional[_Iterable[_Union[BlobProto, _Mapping]]] = ..., current_step: _Optional[int] = ..., minimum_loss: _Optional[float] = ..., iter_last_event: _Optional[int] = ..., data_position: _Optional[_Iterable[_Union[DataPosition, _Mapping]]] = ..., engine: _Optional[_Union[SolverParameter.Engine, str]] = ..., loss_history: _Optional[_Iterable[float]] = ..., random_seed: _Optional[int] = ..., solver_type: _Optional[str] = ..., inner: _Optional[_Union[InnerParameter.Engine, str]] = ..., half_layers: _Optional[_Iterable[int]] = ..., loss_scale: _Optional[float] = ..., finite_iterations: _Optional[int] = ..., run: _Optional[str] = ..., written: _Optional[float] = ..., weights_digest: _Optional[bytes] = ..., checksum: _Optional[bytes] = ..., shares: _Optional[_Iterable[int]] = ..., averaged: _Optional[bool] = ..., best_score: _Optional[float] = ..., best_iter: _Optional[int] = ..., last_test: _Optional[int] = ..., tests_since_best: _Optional[int] = ..., chosen: _Optional[_Union[ParallelParameter, _Mapping]] = ..., ranks: _Optional[int] = ..., algorithms: _Optional[_Iterable[int]] = ..., exchange_memory: _Optional[_Iterable[_Union[ExchangeMemory, _Mapping]]] = ..., exchange_ranks: _Optional[int] = ..., noise: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class ExchangeMemory(_message.Message):
     __slots__ = ("rank", "exchange", "name", "values")

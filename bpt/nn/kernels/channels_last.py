@@ -28,6 +28,24 @@ def is_channels_last(x: Tensor) -> bool:
     return x.dim() in FORMATS and x.is_contiguous(memory_format=FORMATS[x.dim()]) and not x.is_contiguous()
 
 
+def has_channels_last_strides(x: Tensor) -> bool:
+    """Return whether torch's kernels treat ``x``, which has 4 axes, as channels-last.
+
+    With one channel both layouts are the same memory, and kernels look at the strides.
+    """
+    if x.shape[1] != 1:
+        return is_channels_last(x)
+    return x.stride(1) == 1 and x.shape[2] * x.shape[3] > 1
+
+
+def in_format(x: Tensor, last: bool) -> Tensor:
+    """Return ``x``, which has 4 axes, in channels-last layout or, if not ``last``, contiguous; a copy if it is not."""
+    if last:
+        return channels_last(x)
+    x = x.contiguous()
+    return x.view(-1).view(x.shape) if has_channels_last_strides(x) else x
+
+
 def format_of(x: Tensor) -> torch.memory_format:
     """Return the layout of ``x``; contiguous if it is both or neither."""
     return FORMATS[x.dim()] if is_channels_last(x) else torch.contiguous_format

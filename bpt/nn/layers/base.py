@@ -33,6 +33,7 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.layer_spec import Arity, Autocast, FileKind, LayerShapes, LayerSpec, Shape, count
 from bpt.graph.share import ShardRotation, Share, whole_batch
+from bpt.nn.kernels.algorithm import BY_TORCH, Algorithms, Kernels
 from bpt.nn.layers.channel_affine import ChannelAffine, Weights
 from bpt.nn.layers.type_table import TYPES_OF
 from bpt.nn.pass_context import CurrentPass, PassContext
@@ -113,6 +114,9 @@ class Layer(nn.Module):
     top_is_free: bool = False
     # The places of the bottoms over which it can write its one top, by ``overwrite``.
     overwrites: tuple[int, ...] = ()
+    # Whether it has ``kernels`` that can run by several algorithms, and the algorithms in use.
+    chooses_kernels: ClassVar[bool] = False
+    algorithms: Algorithms = BY_TORCH
     # Whether another pass of the same bottoms, in the same context, makes the same tops and has no other effect.
     repeatable: bool = True
     # Whether it can compute the effect of a following layer with a ``channel_affine``, too, by other weights.
@@ -312,6 +316,10 @@ class Layer(nn.Module):
     def overwrite(self, place: int, *bottoms: Tensor) -> Tensor:
         """Return the result of ``forward``, in the memory of bottom ``place``, one of ``overwrites``."""
         raise NotImplementedError
+
+    def kernels(self, bottom: Tensor) -> Kernels:
+        """Return the kernels on ``bottom`` among which ``algorithms`` choose; none if there is nothing to choose."""
+        return {}
 
     def channel_affine(self) -> ChannelAffine | None:
         """Return its effect on its one bottom, if that is now factors and summands by channel; otherwise ``None``."""

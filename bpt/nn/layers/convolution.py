@@ -14,8 +14,11 @@ from torch.nn import functional
 from bpt.config.precision import narrowed
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_spec import Arity, Autocast, LayerShapes, LayerSpec, ParamSpec, Shape, count
+from bpt.nn.kernels.algorithm import Kernels
+from bpt.nn.kernels.convolution_algorithms import ConvolutionSteps, can_choose, convolution_kernels, convolve
 from bpt.nn.kernels.one_element_filters import faster_dilation
 from bpt.nn.kernels.packed import PackedConvolution, pack
+from bpt.nn.kernels.recording import is_compiling_or_tracing
 from bpt.nn.layers.axes import canonical_axis
 from bpt.nn.layers.base import LAYERS, Family, Layer
 from bpt.nn.layers.channel_affine import ChannelAffine, Weights
@@ -101,7 +104,12 @@ class BaseConvolution(Layer):
         dilation: Sequence[int] = window.dilation
         if not self.transposed:
             dilation = faster_dilation(x, weight, window.stride, dilation, self.group)
-        y = torch.convolution(x, weight, bias, window.stride, window.pad, dilation, self.transposed, rest, self.group)
+        if self.algorithms and can_choose(x, weight) and not is_compiling_or_tracing():
+            steps = ConvolutionSteps(window.stride, window.pad, dilation, self.group)
+            y = convolve(x, weight, bias, steps, self.algorithms)
+        else:
+            slide = window.stride, window.pad, dilation
+            y = torch.convolution(x, weight, bias, *slide, self.transposed, rest, self.group)
         return y if axis == 1 else y.reshape(*leading, *y.shape[1:])
 
 
@@ -115,6 +123,8 @@ class Convolution(BaseConvolution):
     implementations and change nothing here.
     """
 
+    chooses_kernels = True
+
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         self.folds_affine = len(spec.bottoms) == self.axis == 1
@@ -126,6 +136,16 @@ class Convolution(BaseConvolution):
         weight, bias = weights
         assert weight is not None
         return self._convolve(bottom, weight, bias)
+
+    def kernels(self, bottom: Tensor) -> Kernels:
+        if self.axis != 1:
+            return {}
+        weight, bias = self.blob(0).detach(), self.blob(1).detach() if self.bias_term else None
+        window = self.window
+        dilation = faster_dilation(bottom, weight, window.stride, window.dilation, self.group)
+        return convolution_kernels(
+            bottom, weight, bias, ConvolutionSteps(window.stride, window.pad, dilation, self.group)
+        )
 
     def packed(self, weights: Weights, bottom: Tensor) -> PackedConvolution | None:
         """Return a faster ``forward_by`` these weights for bottoms like this one; ``None`` if there is none."""

@@ -13,7 +13,8 @@ from torch.nn import functional
 from bpt.config.precision import narrowed
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_spec import Arity, LayerShapes, LayerSpec, ParamSpec, Shape, count
-from bpt.nn.kernels.linear import linear
+from bpt.nn.kernels.algorithm import Kernels
+from bpt.nn.kernels.linear import linear, linear_kernels
 from bpt.nn.kernels.packed import PackedProduct, pack_product
 from bpt.nn.layers.axes import canonical_axis, show_bottoms
 from bpt.nn.layers.base import ALL_BOTTOMS, LAYERS, Family, Layer, setting
@@ -30,7 +31,7 @@ class InnerProduct(Layer):
     num_output)`` under ``transpose``; and ``(num_output,)`` if ``bias_term``.
     """
 
-    sample_independent = multiplies = top_is_free = True
+    sample_independent = multiplies = top_is_free = chooses_kernels = True
     bias_blob = 1
     settings = "inner_product_param"
     family = Family.CONNECTED
@@ -76,7 +77,12 @@ class InnerProduct(Layer):
     def forward_by(self, weights: Weights, bottom: Tensor) -> Tensor:
         weight, bias = weights
         assert weight is not None
-        return linear(bottom.flatten(self.axis), weight, bias)
+        return linear(bottom.flatten(self.axis), weight, bias, self.algorithms)
+
+    def kernels(self, bottom: Tensor) -> Kernels:
+        weight, bias = self.weights_for(bottom)
+        assert weight is not None
+        return linear_kernels(bottom.flatten(self.axis), weight.detach(), None if bias is None else bias.detach())
 
     def packed(self, weights: Weights, bottom: Tensor) -> PackedProduct | None:
         """Return a faster ``forward_by`` these weights for flattened bottoms like this one; ``None`` if none exists."""

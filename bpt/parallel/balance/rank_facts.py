@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import platform
-from pathlib import Path
-
 import torch
 
 from bpt.config.plan.run_plan import RunPlan
@@ -12,6 +9,7 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_graph import LayerGraph
 from bpt.parallel.balance.profile import RankFacts, SpeedFacts, work_digest
 from bpt.system.comm.base import Communicator
+from bpt.system.device.processor import processor_name
 
 
 def facts(plan: RunPlan, graph: LayerGraph, device: torch.device, world: Communicator) -> SpeedFacts:
@@ -34,14 +32,4 @@ def model_of(device: torch.device) -> str:
     """Return the kind of a device and its model, since a host may have got another device under its old name."""
     if device.type == "cuda":
         return f"cuda ({torch.cuda.get_device_name(device)})"
-    return f"cpu ({_processor()})"
-
-
-def _processor() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
+    return f"cpu ({processor_name()})"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import torch
 
@@ -11,6 +13,16 @@ from bpt.base.log import log_lines, log_results, number
 from bpt.config.plan.nets import file_plan
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine.algorithm_cache import AlgorithmCache
+from bpt.engine.algorithm_trials import (
+    ChosenKernel,
+    algorithm_lines,
+    choose,
+    measure,
+    num_disturbed,
+    tried_layers,
+    use,
+)
 from bpt.engine.executor import PassExecutor
 from bpt.engine.memory_format_choice import MemoryFormatChoice
 from bpt.engine.operator import Operator
@@ -32,6 +44,11 @@ from bpt.train.runtime.half_precision import net_in
 from bpt.train.runtime.train_options import TrainOptions
 
 LOG = logging.getLogger("bpt")
+
+
+class _Algorithms(NamedTuple):
+    chosen: Sequence[ChosenKernel]
+    disturbed: int
 
 
 def time_model(
@@ -67,7 +84,9 @@ def time_solver(plan: RunPlan, device: torch.device, iterations: int, roofline: 
         plan = plan.standalone()  # a worker of the outer layer trains by itself
     with bind(plan, None, None, TrainOptions(device)) as runtime:
         rate = lr_policy.learning_rate(plan.optim, 0)
-        _time(runtime.net, device, iterations, plan.engine, lambda: runtime.updater.rule.update(rate, 0), roofline)
+        tries = plan.parallel_param.inner_param.engine == pb.InnerParameter.LIBRARY
+        update = partial(runtime.updater.rule.update, rate, 0)
+        _time(runtime.net, device, iterations, plan.engine, update, roofline, tries)
         log_inner_times(runtime, iterations)
 
 
@@ -78,6 +97,7 @@ def _time(
     engine: int,
     update: Callable[[], object] | None = None,
     roofline: str | None = None,
+    tries_algorithms: bool = True,
 ) -> None:
     by_layer = Operator(net, per_layer(net.graph), device)
     whole = Operator(net, device=device)
@@ -86,6 +106,9 @@ def _time(
     choose_layout(whole, layout, update)
     by_layer.engine = layout.engine
     LOG.info("Engine: %s", layout)
+    choice: _Algorithms | None = None
+    if tries_algorithms and engine == pb.SolverParameter.AUTO and device.type == "cpu" and tried_layers(net):
+        choice = _choose_algorithms(net, layout.engine)
 
     meter = PeakMeter(device, net.precision.multiply_type) if roofline is not None else None
     if meter:
@@ -106,11 +129,23 @@ def _time(
     log_lines(LOG, caffe_lines(layers, passes))
     LOG.info("*** Benchmark ends ***")
     log_results(LOG, table(net.graph, layers, passes, list(net.data_layers())))
+    if choice is not None:
+        log_results(LOG, algorithm_lines(net.graph, *choice))
     if readers:
         log_results(LOG, [_wait(RepetitionTimes(tuple(waits)), passes.iteration)])
     if meter:
         meter.measure()
         _log_roofline(net, layers, passes, meter.peaks(), _unit(device), roofline or "")
+
+
+def _choose_algorithms(net: Net, engine: int) -> _Algorithms:
+    """Let the layers of ``net`` run by the fastest algorithms; training then compares whole iterations, too."""
+    cache = AlgorithmCache.of_user()
+    times = measure(net, engine, cache.times)
+    cache.write()
+    chosen = choose([times])
+    use(net, [(each.layer, each.role, each.algorithm) for each in chosen])
+    return _Algorithms(chosen, num_disturbed(times))
 
 
 def _wait(waits: RepetitionTimes, passes: RepetitionTimes) -> str:

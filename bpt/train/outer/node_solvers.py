@@ -84,7 +84,8 @@ def worker_runtime(
         own = own.with_parallel(inner_param=replace(own.parallel_param.inner_param, engine=inner))
     if caches:
         own = _redirected(own, caches)
-    return bind(own, None, ranks, TrainOptions(device, log=SILENT if quiet else LOG))
+    # A replay knows the engines of an earlier run, and not its algorithms.
+    return bind(own, None, ranks, TrainOptions(device, tries_algorithms=False, log=SILENT if quiet else LOG))
 
 
 def node_lines(plan: RunPlan, graph: LayerGraph) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Autotuner: chooses memory layout, inner engine and chunks of gradients by trials in a run's first iterations."""
+"""Autotuner: chooses memory layout, inner engine, algorithms and chunks of gradients in a run's first iterations."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 from bpt.parallel.balance.dynamic_balancer import DynamicLoadBalancer
 from bpt.parallel.cgdp.tuner import Chunks
 from bpt.system.device import synchronize
+from bpt.train.runtime.algorithm_setting import AlgorithmSetting
 from bpt.train.runtime.tuned_settings import TunedSetting
 
 LOG = logging.getLogger("bpt")
@@ -24,10 +25,11 @@ class Autotuner:
     Args:
         engine_settings: the memory layout, then the inner engine; the second is tried with the best of the first.
         chunks: the chunks of gradients, which are tried last.
+        algorithms: the algorithms of kernels, which are tried after the engines; ``None``: nothing is tried.
         balancer: divides batches again when all choices are final; ``None``: no one does.
 
     Attributes:
-        engine_settings, chunks: the arguments of these names.
+        engine_settings, chunks, algorithms: the arguments of these names.
     """
 
     def __init__(
@@ -36,9 +38,11 @@ class Autotuner:
         chunks: Chunks,
         device: torch.device,
         balancer: DynamicLoadBalancer | None = None,
+        algorithms: AlgorithmSetting | None = None,
     ) -> None:
         self.engine_settings = engine_settings
         self.chunks = chunks
+        self.algorithms = algorithms
         self._device = device
         self._balancer = balancer
         self._start = 0.0
@@ -47,7 +51,12 @@ class Autotuner:
     @property
     def settled(self) -> bool:
         """Whether all trials are finished."""
-        return all(engine.settled for engine in self.engine_settings) and self.chunks.settled
+        return all(setting.settled for setting in self.kernel_settings) and self.chunks.settled
+
+    @property
+    def kernel_settings(self) -> tuple[TunedSetting | AlgorithmSetting, ...]:
+        """The settings by which passes round differently, in the order in which they are tried."""
+        return (*self.engine_settings, *([self.algorithms] if self.algorithms else []))
 
     @property
     def engines(self) -> tuple[int, ...]:
@@ -55,9 +64,9 @@ class Autotuner:
         return tuple(engine.settle() for engine in self.engine_settings)
 
     @property
-    def settings(self) -> tuple[TunedSetting | Chunks | DynamicLoadBalancer, ...]:
+    def settings(self) -> tuple[TunedSetting | AlgorithmSetting | Chunks | DynamicLoadBalancer, ...]:
         """All settings with a choice that a TrainState stores."""
-        return (*self.engine_settings, self.chunks, *([self._balancer] if self._balancer else []))
+        return (*self.kernel_settings, self.chunks, *([self._balancer] if self._balancer else []))
 
     def start(self) -> None:
         """Begin an iteration."""
@@ -76,7 +85,7 @@ class Autotuner:
         synchronize(self._device)
         seconds = time.perf_counter() - self._start
         self._iterations += 1
-        trying = next((engine for engine in self.engine_settings if not engine.settled), None)
+        trying = next((setting for setting in self.kernel_settings if not setting.settled), None)
         if trying is not None:  # each setting has its own warm-up
             trying.record(seconds)
         elif self._iterations > WARM_UP:

@@ -9,8 +9,6 @@ from dataclasses import replace
 from functools import partial
 from secrets import token_hex
 
-import torch
-
 from bpt.base.errors import PrototxtError
 from bpt.base.violation import refuse
 from bpt.config.plan.run_plan import RunPlan
@@ -37,6 +35,7 @@ from bpt.train import state as snapshot
 from bpt.train.rules.violations import violations_here, violations_in_step
 from bpt.train.runtime import starting_point
 from bpt.train.runtime.adaptive_batch import AdaptiveBatch
+from bpt.train.runtime.algorithm_setting import AlgorithmSetting
 from bpt.train.runtime.autotuner import Autotuner
 from bpt.train.runtime.built_nets import Builder, RunNets
 from bpt.train.runtime.checkpoint import Checkpoint
@@ -127,9 +126,9 @@ def _bound(
     updater = Updater(plan, net, rule, parallel, exchange, status, log)
 
     half = HalfLayers(list(nets.by_name.values()), precision, world, device)
-    tuner = _made_tuner(plan, parallel, nets, exchange, device, cleanup)
+    tuner = _made_tuner(plan, parallel, nets, exchange, options, cleanup)
     run = world.bcast(token_hex(8))
-    checkpoint = Checkpoint(plan, net, rule, parallel, exchange, tuner.engine_settings, run, options.serves)
+    checkpoint = Checkpoint(plan, net, rule, parallel, exchange, tuner.kernel_settings, run, options.serves)
     batch = _made_batch(plan, parallel, nets, exchange)
     noise = batch.scale if batch else None
     tuned = half, *tuner.settings
@@ -239,11 +238,18 @@ def _made_exchange(
 
 
 def _made_tuner(
-    plan: RunPlan, parallel: Parallel, nets: RunNets, exchange: Exchange, device: torch.device, cleanup: CleanupStack
+    plan: RunPlan,
+    parallel: Parallel,
+    nets: RunNets,
+    exchange: Exchange,
+    options: TrainOptions,
+    cleanup: CleanupStack,
 ) -> Autotuner:
     """Return the autotuner of the run; a collective call."""
-    world, operators = parallel.grid.world, nets.operators
-    engines = MemoryFormatSetting(plan.engine, operators, world), Inner(plan.parallel_param, operators, world)
+    world, operators, device = parallel.grid.world, nets.operators, options.device
+    memory_format = MemoryFormatSetting(plan.engine, operators, world)
+    engines = memory_format, Inner(plan.parallel_param, operators, world)
+    algorithms = AlgorithmSetting(plan, operators[0], memory_format, world) if options.tries_algorithms else None
     chunks = Chunks(parallel, operators[0], exchange, plan, fixed=plan.debug_info)
     cleanup.add_own(chunks.close)
     balancer = None
@@ -252,7 +258,7 @@ def _made_tuner(
         segments = (lambda: len(operators[0].segments)) if is_by_iteration(plan) else None
         passes = max(plan.optim.iter_size, 1)
         balancer = DynamicLoadBalancer(parallel.batches, nets.by_name, division, device, segments, passes)
-    return Autotuner(engines, chunks, device, balancer)
+    return Autotuner(engines, chunks, device, balancer, algorithms)
 
 
 def _made_batch(plan: RunPlan, parallel: Parallel, nets: RunNets, exchange: Exchange) -> AdaptiveBatch | None:

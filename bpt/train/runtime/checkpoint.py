@@ -21,6 +21,7 @@ from bpt.parallel.exchange import Exchange
 from bpt.system.comm.agreement import check_same, outcome_of_first
 from bpt.system.events.event import Activity
 from bpt.train import state as snapshot
+from bpt.train.runtime.algorithm_setting import AlgorithmSetting
 from bpt.train.runtime.averaged_weights import averaged
 from bpt.train.runtime.divergence import check_weights
 from bpt.train.runtime.parallel import Parallel
@@ -57,7 +58,7 @@ class Checkpoint:
     rule: UpdateRule
     parallel: Parallel
     exchange: Exchange
-    tuned: Sequence[TunedSetting]
+    tuned: Sequence[TunedSetting | AlgorithmSetting]
     run: str
     serves: ParallelSpec | None = None
     written: list[str] = field(default_factory=list)
@@ -140,6 +141,7 @@ class Checkpoint:
         (saved.engine,) = state.tuned["engine"]  # type: ignore[assignment]
         if self.plan.parallel_param.inner_param.engine == pb.InnerParameter.AUTO:
             (saved.inner,) = state.tuned["inner"]  # type: ignore[assignment]
+        saved.algorithms.extend(state.tuned.get("algorithms", ()))
         saved.half_layers.extend(state.tuned.get("half_layers", ()))
         saved.shares.extend(state.tuned.get("shares", ()))
         if self.plan.parallel_param.auto:
@@ -233,6 +235,8 @@ class Checkpoint:
         tuned: dict[str, tuple[int, ...]] = {"engine": (saved.engine,)} if saved.engine else {}
         if saved.HasField("inner"):
             tuned["inner"] = (saved.inner,)
+        if saved.algorithms:
+            tuned["algorithms"] = tuple(saved.algorithms)
         if saved.half_layers:
             tuned["half_layers"] = tuple(saved.half_layers)
         if saved.shares:

@@ -36,6 +36,7 @@ class TrainOptions:
         staging: the stages of the nets, and the micro-batches; by default those of the plan's placement.
         replica_share: the share of each batch that this single process trains; by default all of it.
         serves: the settings of the outer layer whose server this run is, if it is one.
+        tries_algorithms: whether ``engine: AUTO`` may choose the algorithms of kernels, too.
         log: gets the messages about the nets and their parallelisation.
     """
 
@@ -48,6 +49,7 @@ class TrainOptions:
     staging: Staging | None = None
     replica_share: ReplicaShare | None = None
     serves: ParallelSpec | None = None
+    tries_algorithms: bool = True
     log: logging.Logger = LOG
 
 

@@ -27,6 +27,9 @@ class TunedSetting:
     Args:
         choice: the choice by measurements.
         world: the ranks that choose together; the times of the slowest count, because the others wait for it.
+
+    Attributes:
+        is_loaded: whether the choice is that of an earlier run.
     """
 
     title: ClassVar[str]
@@ -35,6 +38,7 @@ class TunedSetting:
     def __init__(self, choice: MeasuredChoice, world: Communicator) -> None:
         self._choice = choice
         self._world = world
+        self.is_loaded = False
         self._use(choice.engine)
 
     def _use(self, engine: int) -> None:
@@ -64,6 +68,7 @@ class TunedSetting:
     def load(self, state: Sequence[int]) -> None:
         """Continue with the choice of an earlier run, which is its ``state()`` and not empty; a final choice stays."""
         (engine,) = state
+        self.is_loaded = self.is_loaded or not self.settled
         self._choice.settle(engine)
         self._use(self._choice.engine)
 

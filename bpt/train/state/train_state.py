@@ -32,8 +32,8 @@ class TrainState:
         moments: the moments of each blob in the update rule, a tensor for each moment.
         positions: number of samples that each data layer has provided, by net ("train", "test#0", …) and layer.
         losses: the losses in the smoothed loss, oldest first.
-        tuned: the choices by measurements, which are equal on all ranks: "engine", "inner", "chunks", "half_layers",
-            "shares".
+        tuned: the choices by measurements, which are equal on all ranks: "engine", "inner", "algorithms", "chunks",
+            "half_layers", "shares".
         loss_scale: the scale, and the iterations since its last change; ``None``: it is constant.
         plateau: the state of ``lr_policy: "plateau"``; ``None``: the policy is another one.
         best: the best test so far; ``None``: there is none, or the run does not use it.

@@ -195,6 +195,7 @@ def test_own_fields_leave_caffe_numbers_free() -> None:
         "SolverState.ranks": 1020,
         "SolverState.exchange_memory": 1021,
         "SolverState.exchange_ranks": 1022,
+        "SolverState.algorithms": 1023,
         "SolverState.noise": 1030,
     }
     known = {row["scope"] for row in (*ROWS, *FORKS) if row.get("kind") != "enum"}

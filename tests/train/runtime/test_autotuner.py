@@ -9,6 +9,7 @@ import pytest
 
 from bpt.parallel.cgdp.tuner import Chunks
 from bpt.system.device import CPU
+from bpt.train.runtime.algorithm_setting import AlgorithmSetting
 from bpt.train.runtime.autotuner import Autotuner
 from bpt.train.runtime.tuned_settings import TunedSetting
 
@@ -77,3 +78,14 @@ def test_a_run_that_ends_too_early_is_told(caplog: pytest.LogCaptureFixture) -> 
         trials(Choice(0), Choice(1)).finish()
     assert len(caplog.messages) == 1
     assert "training has ended before the search" in caplog.messages[0]
+
+
+def test_algorithms_are_tried_after_the_engines_and_before_chunks() -> None:
+    engine, algorithms, chunks = Choice(1), Choice(2), Choice(1)
+    engines = [cast(TunedSetting, engine)]
+    trying = Autotuner(engines, cast(Chunks, chunks), CPU, algorithms=cast(AlgorithmSetting, algorithms))
+    assert run(trying, 1) == [False]
+    assert (engine.left, algorithms.left, chunks.left) == (0, 2, 1)
+    assert run(trying, 2) == [False] * 2
+    assert (algorithms.left, chunks.left) == (0, 1)
+    assert run(trying, 1) == [True]
