@@ -18,7 +18,7 @@ from bpt.base.errors import DataError, UserError
 from bpt.base.seeds import derive_seed
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.colour import jitter
-from bpt.data.image import resize
+from bpt.data.opencv_resize import resize
 from bpt.data.sampler import SampleDraw, below
 from bpt.data.source import Image, Sample
 from bpt.graph.layer_spec import Shape

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from bpt.base.errors import DataError, FileError, excerpt
 from bpt.data.batches import ImageBatches
-from bpt.data.image import import_pillow, resize
+from bpt.data.image import import_pillow
 from bpt.data.image_source import LARGEST_LABEL
+from bpt.data.opencv_resize import resize
 from bpt.data.prefetch import Workers
 from bpt.data.sampler import SampleDraw, Sampler
 from bpt.data.source import Sample, a_few, ends_of, listed_lines, slash_hint

@@ -1,4 +1,4 @@
-"""Decodes PNG, JPEG and other image files, and resizes them bilinearly as OpenCV, which Caffe uses, does."""
+"""Decodes PNG, JPEG and other image files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import struct
 import sys
 import warnings
 from collections.abc import Callable
-from functools import lru_cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from bpt.base.errors import BptError, DataError, UserError
 from bpt.base.formats import HEAD, recognise
 from bpt.data.opencv_pixels import gray_of, opencv_color, read_pnm, tiff_of_16
+from bpt.data.pillow_pixels import pixels_of
 from bpt.data.png_gray import gray_of_color
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+Pixels = NDArray[np.uint8]
 _CHANNELS = {1: "L", 3: "RGB"}
 _NATIVE = {
     "1": "L",
@@ -132,12 +133,12 @@ def _pixels(image: ImageFile, channels: int | None, content: bytes) -> NDArray[n
         image.draft("L", image.size)  # JPEG's own luma, not gray made from colors
     if not channels:
         color = opencv_color(image, _stored(image)) if image.mode == "CMYK" else None
-        return np.asarray(_converted(image, _NATIVE[image.mode])) if color is None else color
+        return pixels_of(_converted(image, _NATIVE[image.mode])) if color is None else color
     if channels == 1 and image.format == "PNG" and image.mode not in ("1", "L", "LA"):
         return gray_of_color(deep_samples(image, content), content)
     if image.mode not in ("1", "L", "LA"):
         form, color = image.format or "", opencv_color(image, _stored(image))
-        color = color if color is not None else np.asarray(_converted(image, "RGB"))
+        color = color if color is not None else pixels_of(_converted(image, "RGB"))
         turned = _upright_as(image, color)
         return turned if channels == 3 else gray_of(turned, form)
     converted: NDArray[np.uint8] = np.asarray(_upright(_converted(image, _CHANNELS[channels])))
@@ -248,68 +249,3 @@ def _upright(image: Image) -> Image:
 
     turned: Image = PIL.ImageOps.exif_transpose(image)
     return turned
-
-
-Pixels = NDArray[np.uint8]
-_ONE = np.float32(2048)  # the integer that stands for a weight of 1 in OpenCV (imgproc/resize.cpp)
-
-
-def resize(image: Pixels, height: int, width: int) -> Pixels:
-    """Resize ``image`` (C, H, W) to (C, ``height``, ``width``), by bilinear interpolation between centres of pixels.
-
-    The result equals that of ``cv::resize`` with INTER_LINEAR for 8-bit images, to the last bit. Unlike Pillow's
-    BILINEAR, it does not smooth an image that shrinks. It is fastest with interleaved pixels, as in a decoded image;
-    the result is interleaved, too.
-    """
-    channels, old_height, old_width = image.shape
-    if (old_height, old_width) == (height, width):
-        return image
-    if image.strides[0] < 0:
-        return resize(image[::-1], height, width)[::-1]
-    wide = _along_rows(np.ascontiguousarray(image.transpose(1, 2, 0)), width)
-    tops, parts = _places(old_height, height)
-    upper, lower = _weights(parts)
-    result = wide[tops.clip(0, old_height - 1)]
-    below = wide[(tops + 1).clip(0, old_height - 1)]
-    for sums, weights in ((result, upper), (below, lower)):
-        sums *= weights[:, np.newaxis]
-        sums >>= 16
-    result += below
-    result += 2
-    result >>= 2
-    resized: Pixels = result.astype(np.uint8).reshape(height, width, channels).transpose(2, 0, 1)
-    return resized
-
-
-def _along_rows(pixels: Pixels, width: int) -> NDArray[np.int32]:
-    """Return the rows of ``pixels`` (H, W, C) interpolated, in 128ths: (H, ``width`` · C)."""
-    height, old_width, channels = pixels.shape
-    lefts, parts = _places(old_width, width)
-    # Pixels beyond a border repeat the border's pixel.
-    parts = np.where((lefts < 0) | (lefts >= old_width - 1), np.float32(0), parts)
-    rows = pixels.reshape(height, -1)
-    left, right = _weights(parts)
-    wide = np.multiply(rows[:, _columns(lefts, pixels)], left.repeat(channels), dtype=np.int32)
-    wide += np.multiply(rows[:, _columns(lefts + 1, pixels)], right.repeat(channels), dtype=np.int32)
-    wide >>= 4
-    return wide
-
-
-def _columns(places: NDArray[np.int64], pixels: Pixels) -> NDArray[np.int64]:
-    """Return the indices of the channels of the pixels at ``places`` of a row; beyond a border, those of the border."""
-    _, width, channels = pixels.shape
-    firsts: NDArray[np.int64] = places.clip(0, width - 1)[:, np.newaxis] * channels
-    return (firsts + np.arange(channels)).ravel()
-
-
-@lru_cache(maxsize=256)
-def _places(old: int, new: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Return the old pixel at or before each new pixel of an axis (-1: none), and the distance from it."""
-    at = ((np.arange(new) + 0.5) * (1 / (new / old)) - 0.5).astype(np.float32)
-    before = np.floor(at)
-    return before.astype(np.int64), at - before
-
-
-def _weights(parts: NDArray[np.float32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return the weights of the pixels before and after each new pixel."""
-    return np.rint((1 - parts) * _ONE).astype(np.int32), np.rint(parts * _ONE).astype(np.int32)

@@ -13,7 +13,8 @@ import numpy as np
 
 from bpt.base.errors import DataError, FileError, UserError, excerpt
 from bpt.base.user_files import UnreadableError, read_bytes
-from bpt.data.image import Pixels, decode_image, import_pillow, resize
+from bpt.data.image import Pixels, decode_image, import_pillow
+from bpt.data.opencv_resize import resize
 from bpt.data.source import Sample, a_few, ends_of, listed_lines, slash_hint
 from bpt.graph.layer_spec import Shape
 

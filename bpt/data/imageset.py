@@ -15,9 +15,10 @@ from bpt.base.errors import DataError, FileError, UsageError
 from bpt.base.user_files import read_bytes
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.datum import encode_datum
-from bpt.data.image import Pixels, import_pillow, resize
+from bpt.data.image import Pixels, import_pillow
 from bpt.data.image_source import ImageSource
 from bpt.data.lmdb_file import LmdbWriter
+from bpt.data.opencv_resize import resize
 from bpt.data.source import Image, Sample, slash_remedy
 from bpt.graph.layer_spec import shape_text
 

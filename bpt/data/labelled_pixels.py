@@ -14,8 +14,9 @@ from torch import Tensor
 from bpt.base.errors import DataError, FileError, UserError, excerpt
 from bpt.data.batches import Batches, empty
 from bpt.data.damaged_samples import NumberedSource
-from bpt.data.image import Pixels, import_pillow, resize
+from bpt.data.image import Pixels, import_pillow
 from bpt.data.image_source import read_image
+from bpt.data.opencv_resize import resize
 from bpt.data.prefetch import Workers
 from bpt.data.sampler import SampleDraw, Sampler, below
 from bpt.data.source import a_few, ends_of, listed_lines, slash_hint

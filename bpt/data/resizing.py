@@ -10,7 +10,8 @@ from torch.nn import functional
 from bpt.base.errors import UserError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.annotated import BOX, Objects
-from bpt.data.image import Pixels, import_pillow, resize
+from bpt.data.image import Pixels, import_pillow
+from bpt.data.opencv_resize import resize
 from bpt.data.sample_draws import SampleDraws
 
 P = pb.ResizeParameter

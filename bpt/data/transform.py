@@ -212,7 +212,12 @@ class Transform:
                 target[...] = _window(self._mean, top, left, size, flip)
             np.subtract(pixels, out, out=out)
         elif len(self._mean_values):
-            np.subtract(pixels, self._mean_values[:, np.newaxis, np.newaxis], out=out)
+            mean = self._mean_values[:, np.newaxis, np.newaxis]
+            for target, image in zip(
+                out, pixels, strict=True
+            ):  # in steps, and in the cache; at once it takes 1.4 times
+                target[...] = image
+                target -= mean
         else:
             out[...] = pixels
         if self._scale != 1:

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from bpt.base.errors import DataError
 from bpt.data.batches import Batches, empty
-from bpt.data.image import Pixels, resize
+from bpt.data.image import Pixels
+from bpt.data.opencv_resize import resize
 from bpt.data.prefetch import ALONE, Workers
 from bpt.data.sampler import SampleDraw, Sampler, below
 from bpt.data.window_source import CHANNELS, ImageWindow, WindowSource

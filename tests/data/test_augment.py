@@ -15,8 +15,8 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.augment import Augment, turned
 from bpt.data.batches import ImageBatches
 from bpt.data.colour import jitter, turned_hue
-from bpt.data.image import resize
 from bpt.data.lmdb_file import LmdbSource
+from bpt.data.opencv_resize import resize
 from bpt.data.sampler import SampleDraw, Sampler
 from bpt.data.source import Sample
 from bpt.data.transform import Transform

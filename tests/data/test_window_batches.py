@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bpt.base.errors import DataError
-from bpt.data.image import resize
+from bpt.data.opencv_resize import resize
 from bpt.data.window_batches import WindowCrop
 from bpt.data.window_source import ImageWindow
 

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from bpt.base.errors import DataError, FileError
 from bpt.base.log import plural
-from bpt.data.image import Pixels, import_pillow, resize
+from bpt.data.image import Pixels, import_pillow
 from bpt.data.image_source import read_image
 from bpt.data.listed_pictures import ENDINGS, pictures_in
+from bpt.data.opencv_resize import resize
 from bpt.data.record_survey import survey
 
 _COLOUR = 3

@@ -13,9 +13,10 @@ from bpt.base.caller import for_caller
 from bpt.base.errors import DataError, FileError, PrototxtError, UserError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.annotated import BOX, COLUMNS
-from bpt.data.image import Pixels, resize
+from bpt.data.image import Pixels
 from bpt.data.image_source import read_image
 from bpt.data.object_boxes import WHOLE, Box, within
+from bpt.data.opencv_resize import resize
 from bpt.data.resizing import Resizing
 from bpt.data.sample_draws import SampleDraws
 from bpt.data.sampler import SampleDraw

@@ -11,7 +11,8 @@ from functools import cache
 import numpy as np
 from PIL import Image
 
-from bpt.data.image import decode_image, resize
+from bpt.data.image import decode_image
+from bpt.data.opencv_resize import resize
 from tests.fuzz import seeds
 from tests.fuzz.engine import MIB, Target
 from tests.fuzz.mutations import mutate_bytes

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from bpt.base.errors import DataError, LayerError
-from bpt.data.image import resize
+from bpt.data.opencv_resize import resize
 from bpt.data.transform import write_mean
 from bpt.graph.share import Share
 from tests.support.data_readers import Make, check_together
