@@ -130,7 +130,8 @@ class _Recorder(TorchDispatchMode):
         function, constants = torch._C._create_function_from_graph("program", self._graph), tuple(self._constants)
 
         def run(inputs: Sequence[Tensor]) -> Sequence[Tensor]:
-            with torch.no_grad(), torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
+            below = torch._C._AutoDispatchBelowAutograd()
+            with torch.no_grad(), below, torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
                 found: Sequence[Tensor] = function(*inputs, *constants)
                 return found
 

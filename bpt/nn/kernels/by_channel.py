@@ -48,7 +48,7 @@ class _Rows:
 
     def spread(self, *by_channel: Tensor) -> tuple[Tensor, ...]:
         """Return the values by channel, repeated for each element of a row."""
-        return torch.stack(by_channel).repeat(1, self.repeat).unbind()
+        return tuple(values.expand(self.repeat, self.channels).reshape(self._width) for values in by_channel)
 
     def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return mean and biased variance by channel."""
