@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from bpt.base.errors import DataError
-from bpt.engine.graphed_compute import SETTLED_AFTER, GraphedCompute
+from bpt.engine.graphed_compute import GraphedCompute
+from bpt.engine.replayed_compute import SETTLED_AFTER
 from bpt.train.solver.solver import Solver
 from tests.support.doubles.late_device import Capture, Work, capture_graph, late_device
 from tests.support.small_solver import small_solver
@@ -163,5 +164,5 @@ def test_on_a_gpu(tmp_path: Path) -> None:
         found = [solver.runtime.iterate() for _ in range(ITERATIONS)]
         compute = solver.runtime.nets.train.operator.compute
         assert isinstance(compute, GraphedCompute)
-        assert compute._captured is not None
+        assert compute._recorded is not None
     assert found == pytest.approx(trained(tmp_path, NORMALISED)[0], rel=1e-3)

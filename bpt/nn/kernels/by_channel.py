@@ -48,7 +48,7 @@ class _Rows:
 
     def spread(self, *by_channel: Tensor) -> tuple[Tensor, ...]:
         """Return the values by channel, repeated for each element of a row."""
-        return torch.stack(by_channel).repeat(1, self.repeat).unbind()
+        return tuple(values.expand(self.repeat, self.channels).reshape(self._width) for values in by_channel)
 
     def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return mean and biased variance by channel."""
@@ -137,11 +137,14 @@ class _NormalisePlanes(torch.autograd.Function):
             variance.zero_()
         ctx.save_for_backward(x, near, inverse, factors)  # type: ignore[arg-type]
         ctx.mark_non_differentiable(mean, variance)
+        ctx.set_materialize_grads(False)  # otherwise backward gets zeros as the diffs of the statistics
         return top, mean, variance
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: FunctionCtx, d_top: Tensor, *_: Tensor) -> Gradients:
+    def backward(ctx: FunctionCtx, d_top: Tensor | None, *_: None) -> Gradients:
+        if d_top is None:
+            return None, None, None, None
         x, mean, inverse, factors = ctx.saved_tensors  # type: ignore[attr-defined]
         wants_x, _, *wants = ctx.needs_input_grad  # type: ignore[attr-defined]
         bottom, along, level = torch.ops.aten.native_batch_norm_backward(
@@ -168,11 +171,14 @@ class _NormaliseRows(torch.autograd.Function):
         unbiased = variance * (rows.count / max(rows.count - 1, 1))
         ctx.save_for_backward(x, mean, inverse, factors)  # type: ignore[arg-type]
         ctx.mark_non_differentiable(mean, unbiased)
+        ctx.set_materialize_grads(False)  # otherwise backward gets zeros as the diffs of the statistics
         return top, mean, unbiased
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: FunctionCtx, d_top: Tensor, *_: Tensor) -> Gradients:
+    def backward(ctx: FunctionCtx, d_top: Tensor | None, *_: None) -> Gradients:
+        if d_top is None:
+            return None, None, None, None
         # With y = (x - mean) / s: dx = factors (dy - Σ dy / n - y Σ (dy y) / n) / s, which is linear in dy and in x.
         x, mean, inverse, factors = ctx.saved_tensors  # type: ignore[attr-defined]
         wants_x, _, wants_factors, wants_summands = ctx.needs_input_grad  # type: ignore[attr-defined]

@@ -6,6 +6,7 @@ So a few samples at a time are brought into that layout and pooled. The numbers 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -63,7 +64,8 @@ def _is_slow(x: Tensor) -> bool:
 class _MaxPool(torch.autograd.Function):
     @staticmethod
     def forward(ctx: FunctionCtx, x: Tensor, window: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
-        pool, samples = POOL[x.dim()], max(1, BLOCK * torch.get_num_threads() * len(x) // x.numel())
+        blocks = min(len(x), math.ceil(x.numel() / (BLOCK * torch.get_num_threads())))
+        pool, samples = POOL[x.dim()], math.ceil(len(x) / blocks)  # blocks of one size, as far as possible
         results: list[Tensor] = []
         for start in range(0, len(x), samples):
             part = pool(channels_last(x[start : start + samples]), *window)

@@ -49,6 +49,13 @@ class LabelGuard:
             torch.maximum(self._seen[spec.name][2], extremes, out=self._seen[spec.name][2])
         return admitted
 
+    def refused(self) -> bool:
+        """Return whether a label since the last call was no class; the host waits for the device."""
+        found = [extremes for _, _, extremes in self._seen.values() if any(extremes.tolist())]
+        for extremes in found:
+            extremes.zero_()
+        return bool(found)
+
     def check(self) -> None:
         """Raise a DataError if a label since the last call was no class; the host waits for the device."""
         for spec, classes, extremes in self._seen.values():

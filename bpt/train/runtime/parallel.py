@@ -16,6 +16,7 @@ from bpt.engine.delayed_status import DelayedStatus
 from bpt.engine.graphed_compute import GraphedCompute
 from bpt.engine.operator import MakeCompute, Operator
 from bpt.engine.optim.weight_slices import NO_SLICES, WeightSlice, WeightSlices
+from bpt.engine.recorded_compute import RecordedCompute
 from bpt.engine.split_pass import MpiFcOperator
 from bpt.engine.status import Status
 from bpt.graph.layer_graph import LayerGraph
@@ -116,8 +117,8 @@ class Parallel(Closeable):
         inner, training = self.param.inner_param, net.graph.phase == pb.TRAIN
         by_tasks = inner.engine != pb.InnerParameter.LIBRARY and device.type == "cpu"
         compute: MakeCompute = LibraryCompute
-        if training and self.is_alone and computes_apart(device):
-            compute = GraphedCompute
+        if training and self.is_alone:
+            compute = GraphedCompute if computes_apart(device) else RecordedCompute
         if by_tasks:
             # A run imports only what it needs; see docs/architecture.md.
             from bpt.parallel.task_dag import TaskDagCompute  # noqa: PLC0415
