@@ -30,6 +30,7 @@ from scripts.benches.harness.turns import compete, serve_turns
 HELP = "bpt under mpirun against PyTorch's DistributedDataParallel over gloo"
 BATCHES = {"lenet": 64, "cifar10_quick": 100, "alexnet": 16, "resnet20": 64, "googlenet": 8}
 ITERATIONS = {"lenet": 40, "cifar10_quick": 8, "alexnet": 2, "resnet20": 6, "googlenet": 2}  # a turn
+WARM_UP = 48  # iterations of a side before it is timed
 USUAL = ("lenet", "cifar10_quick", "alexnet", "resnet20")
 DDP = ("eager", "fused")
 OURS = {"bpt": pb.ParallelParameter.MPI, "gloo": pb.ParallelParameter.TORCH_DISTRIBUTED}
@@ -82,8 +83,13 @@ def run(arguments: argparse.Namespace) -> None:
     for net in arguments.nets:
         with tempfile.TemporaryDirectory() as folder:
             sides = {kind: start(kind, net, arguments, Path(folder)) for kind in arguments.sides}
-            # Warm-up covers the iterations in which bpt chooses its layout.
-            compete(list(sides.values()), arguments.rounds, ITERATIONS[net], 24)
+            # Warm-up covers the iterations in which bpt chooses layout and algorithms.
+            compete(
+                list(sides.values()),
+                arguments.rounds,
+                ITERATIONS[net],
+                WARM_UP if ITERATIONS[net] > 2 else WARM_UP // 2,
+            )
         cells = [f"{side.median * 1e3:>10.2f}" for side in sides.values()]
         cells += [f"{sides[one].median / sides[other].median:>10.3f}" for one, other in ratios]
         layouts = [str(side.last["layout"]) for kind, side in sides.items() if kind in OURS]

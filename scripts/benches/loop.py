@@ -41,6 +41,7 @@ from scripts.benches.harness.turns import compete, serve_turns
 HELP = "bpt against the fastest plain PyTorch training loop; or its Python face against its command line"
 BATCHES = {"lenet": 64, "cifar10_quick": 100, "alexnet": 16, "googlenet": 8, "resnet20": 64}
 ITERATIONS = {"lenet": 40, "cifar10_quick": 8, "alexnet": 2, "googlenet": 2, "resnet20": 6}  # a turn
+WARM_UP = 48  # iterations of a side before it is timed
 BY_PYTHON = {"lenet": 0.70, "cifar10_quick": 0.62, "alexnet": 0.62}  # the goal by the eager loop
 STEP = 20  # iterations of a call
 GOAL = 1.05
@@ -73,8 +74,8 @@ def run(arguments: argparse.Namespace) -> None:
         words = net, BATCHES[net], arguments.threads, arguments.engine
         sides = [Process.alone("loop", kind, *words, arguments.precision) for kind in (*variants, "bpt")]
         single = [Process.alone("loop", "bpt", *words, "FLOAT32")] if half else []
-        # Warm-up covers compilation, and the iterations in which bpt chooses its layout.
-        compete((*sides, *single), arguments.rounds, ITERATIONS[net], 24)
+        # Warm-up covers compilation, and the iterations in which bpt chooses layout and algorithms, and records its passes.
+        compete((*sides, *single), arguments.rounds, ITERATIONS[net], WARM_UP if ITERATIONS[net] > 2 else WARM_UP // 2)
         *plain, ours = sides
         best, variant = min(zip(plain, variants, strict=True), key=lambda side: side[0].median)
         times = "".join(f" {side.median * 1e3:>12.2f}" for side in plain)

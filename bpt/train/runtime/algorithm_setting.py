@@ -199,3 +199,4 @@ class AlgorithmSetting:
         self._kernels = kernels
         if self._operator.device.type == "cpu":
             use(self._operator.net, kernels)
+            self._operator.compute.reset()  # a recorded pass would keep the old ones

@@ -267,3 +267,11 @@ def test_a_worker_of_the_outer_layer_tries_nothing(plan: RunPlan) -> None:
     solver = Solver(plan, TrainOptions(tries_algorithms=False))
     assert solver.runtime.tuner.algorithms is None
     solver.close()
+
+
+def test_no_recorded_pass_keeps_the_algorithms_before(plan: RunPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, operator = setting(plan)
+    resets: list[bool] = []
+    monkeypatch.setattr(operator.compute, "reset", lambda: resets.append(bool(in_use(operator))))
+    made.load(PATCHES)
+    assert resets == [True]
