@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> None:
         words = net, BATCHES[net], arguments.threads, arguments.engine
         sides = [Process.alone("loop", kind, *words, arguments.precision) for kind in (*variants, "bpt")]
         single = [Process.alone("loop", "bpt", *words, "FLOAT32")] if half else []
-        # Warm-up covers compilation, and the iterations in which bpt chooses layout and algorithms, and records its passes.
+        # Warm-up covers compilation, and the iterations in which bpt chooses layout and algorithms and records passes.
         compete((*sides, *single), arguments.rounds, ITERATIONS[net], WARM_UP if ITERATIONS[net] > 2 else WARM_UP // 2)
         *plain, ours = sides
         best, variant = min(zip(plain, variants, strict=True), key=lambda side: side[0].median)
@@ -107,7 +107,7 @@ def by_python(names: Sequence[str], arguments: argparse.Namespace) -> None:
             words = BATCHES[net], arguments.threads, arguments.engine
             command, python = (Process.alone("loop", kind, solver, *words) for kind in ("command", "python"))
             eager = Process.alone("loop", "eager_steps", net, *words)
-            compete((eager, command, python), arguments.rounds, 1, 2)  # the first calls settle the layout
+            compete((eager, command, python), arguments.rounds, 1, 3)  # the first calls settle all choices
             times = "".join(f" {side.median / STEP * 1e3:>10.2f}" for side in (eager, command, python))
             by_command = goal_words(python.median / command.median, GOAL)
             by_eager = goal_words(python.median / eager.median, BY_PYTHON.get(net))
