@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -31,8 +30,7 @@ UpdatePiece = Callable[[Sequence[nn.Parameter], int, int | None], None]
 """Updates parameters, or their rows from one to another (``None``: to the last)."""
 
 
-@dataclass(frozen=True)
-class UpdateNumbers:
+class UpdateNumbers(NamedTuple):
     """The numbers of one update of parameters with the same multipliers."""
 
     rate: float  # learning rate, times lr_mult
@@ -44,7 +42,7 @@ class UpdateNumbers:
 
     def of(self, lr_mult: float, decay_mult: float) -> UpdateNumbers:
         """Return the numbers of parameters with these multipliers, if these are those of 1."""
-        return replace(self, rate=self.rate * lr_mult, decay=self.decay * decay_mult)
+        return self._replace(rate=self.rate * lr_mult, decay=self.decay * decay_mult)
 
 
 class UpdateRule:
@@ -204,7 +202,7 @@ class UpdateRule:
     def _update(self, rate: float, iteration: int, members: Sequence[int], late: int | None) -> None:
         scale = gradient_scale(self._norm, self.spec)
         self.before_change()
-        common = replace(self._step(rate, scale, iteration), late=late)
+        common = self._step(rate, scale, iteration)._replace(late=late)
         if self._local_rate is not None:
             self._update_by_layer(self._local_rate, common, members)
         else:
@@ -231,7 +229,7 @@ class UpdateRule:
                     rate *= turned(
                         self.history[self.moments * len(self.parameters) + index], norms[place], common.iteration
                     )
-                step = replace(step, rate=rate)
+                step = step._replace(rate=rate)
             self._apply([index], step)
 
     def optimizer_state(self, value: nn.Parameter) -> tuple[list[Tensor], list[Tensor]]:
@@ -277,7 +275,7 @@ class UpdateRule:
         """Give moments the memory layout of their weights, which may have changed."""
         for index in members:
             for place in range(index, len(self.history), len(self.parameters)):
-                self.history[place] = laid_out_like(self.history[place], self.parameters[index].value.detach())
+                self.history[place] = laid_out_like(self.history[place], self.parameters[index].value)
 
     def _group_of(self, members: Sequence[int]) -> TensorGroup:
         self._settle(members)
