@@ -79,8 +79,10 @@ def _noise(plan: RunPlan) -> Iterator[Violation]:
     yield from check_range(param.batch, "max", PARALLEL, PARAM, "batch", least=max(param.batch.min, 1))
     if parallel.exchange not in HIDDEN:
         name = _Exchange.Name(parallel.exchange)
-        why = f"NOISE_SCALE compares each rank's gradients with their sum, which exchange: {name} does not give to all"
-        yield Violation(rule, why, "use exchange: ALLREDUCE, RING or CGDP")
+        why = (
+            "NOISE_SCALE compares each rank's gradients with their sum, which exchange: {exchange} does not give to all"
+        )
+        yield Violation(rule, why, "use exchange: ALLREDUCE, RING or CGDP", exchange=name)
     if divided := _division(plan):
         why = f"NOISE_SCALE compares gradients of whole nets, and {divided} divides the net"
         yield Violation(rule, why, "leave that out")

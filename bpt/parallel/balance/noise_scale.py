@@ -12,6 +12,7 @@ Both are smoothed before they are divided, since a quotient of noisy numbers is 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 KEPT = 0.95  # weight of the previous estimate in the moving average
@@ -39,13 +40,15 @@ class NoiseScale:
     def add(self, counts: Sequence[int], norms: Sequence[float], norm: float) -> None:
         """Add an iteration, and decide the passes of the next one.
 
+        An iteration whose norms are not finite is left out: its gradients have overflown.
+
         Args:
             counts: samples of each rank.
             norms: the squared norms of the mean gradients of these samples.
             norm: the squared norm of the mean gradient of all samples.
         """
         own = [(count, size) for count, size in zip(counts, norms, strict=True) if count]
-        if len(own) < 2:
+        if len(own) < 2 or not all(map(math.isfinite, (norm, *(size for _, size in own)))):
             return
         total = sum(count for count, _ in own)
         variance = (sum(count * size for count, size in own) - total * norm) / (len(own) - 1)

@@ -10,7 +10,8 @@ Read the files in this order:
 1. ``outer_rules.py``: what combines with the outer layer.
 2. ``idpa.py``: the samples of each node.
 3. ``update_factors.py`` and ``global_versions.py``: factors and versions of the global weights; beyond the paper,
-   ``staleness.py`` and ``outer_step.py``: corrections of stale submissions, and momentum over versions.
+   ``staleness.py``, ``outer_step.py`` and ``local_updates.py``: corrections of stale submissions, momentum over
+   versions, and submissions by speed.
 4. ``outer_instructions.py``, ``worker_table.py``, ``base.py``, ``finish.py`` and ``migration.py``: OuterSchedule;
    ``sgwu.py``, ``agwu.py``, ``asgd.py``: its strategies.
 5. ``exchanges.py``: the schedule that a solver asks for.

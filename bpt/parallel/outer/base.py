@@ -16,6 +16,7 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.sample_partition import Allocation, Run, size
 from bpt.parallel.outer.finish import Finish
 from bpt.parallel.outer.idpa import Idpa, total_iterations
+from bpt.parallel.outer.local_updates import submits_by_speed
 from bpt.parallel.outer.migration import Migration, PlannedMove
 from bpt.parallel.outer.outer_instructions import (
     CutShort,
@@ -320,21 +321,11 @@ class OuterSchedule(ABC):
         begun = math.floor(node.passes)
         if not self.idpa.done:
             return Fraction(begun + 1)
-        shortest = self._shortest_pass() if self._by_speed else None
-        own, samples = node.seconds_per_sample(), node.all_samples
-        if shortest is None or own is None or not samples:
+        until = submits_by_speed(node, self.nodes, self._local_epochs) if self._by_speed else None
+        if until is None:
             return Fraction(begun + self._local_epochs)
-        trains = max(1, round(self._local_epochs * shortest / own))
-        until = node.passes + Fraction(min(trains, self._local_epochs * samples), samples)
         keeps = not (node.pending or node.gives or self._migration)  # samples change between two passes only
         return until if keeps else min(until, Fraction(begun + 1))
-
-    def _shortest_pass(self) -> float | None:
-        """Return the least seconds that a worker takes for a pass; ``None``: no worker has been timed."""
-        trains = WorkerState.TRAINING, WorkerState.SUBMITTED
-        nodes = [node for node in self.nodes if node.state in trains and node.all_samples]
-        times = [(node.seconds_per_sample() or 0.0) * node.all_samples for node in nodes]
-        return min((seconds for seconds in times if seconds), default=None)
 
     def _cut(self, report: SubmissionReport) -> list[OuterInstruction]:
         order = self.nodes[report.worker].order

@@ -8,7 +8,8 @@ sum of the changes since momentum was used last, and v the momentum::
     plain step          W ← W + lr · d
     step with momentum  v ← momentum · v + s    W ← W + lr · (momentum · v + d)    s ← 0
 
-NESTEROV has momentum in each step, so there s = d. Every element is updated separately: a part of the weights can be
+NESTEROV has momentum in each step, so there s = d. The paper of DELAYED_NESTEROV divides each change by N. Here AGWU's
+factor, about 1 / (N - 1) by Eq. 9, is in d already. Every element is updated separately: a part of the weights can be
 updated anywhere.
 """
 

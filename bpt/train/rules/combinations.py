@@ -6,11 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from bpt.base.violation import Violation
+from google.protobuf import text_format
+
+from bpt.base.violation import PARALLEL, Violation
 from bpt.config.optim_spec import OptimSpec
+from bpt.config.plan.resolve import resolve
 from bpt.config.plan.run_plan import BalanceSpec, InnerSpec, ParallelSpec, PipelineSpec, ReplicaSpec, RunPlan
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.train.rules.violations import violations
+from bpt.config.proto.sources import SolverSource
+from bpt.train.rules.violations import ignored_settings, violations
 
 _Parallel, _Pipeline, _Inner = pb.ParallelParameter, pb.PipelineParameter, pb.InnerParameter
 EXCHANGES = ("ALLREDUCE", "TREE", "RING", "CGDP", "LOCAL", "SGWU", "AGWU", "ASGD")
@@ -26,6 +30,24 @@ TOPOLOGIES: Mapping[str, Mapping[str, Any]] = {
 _STAGES = {"stages": "ranks", "both": "shards", "unlike": "unlike replicas"}
 INNER = ("LIBRARY", "TASK_DAG")
 SCHEDULES = ("GPIPE", "SEQUENTIAL", "ONE_F_ONE_B", "ZERO_BUBBLE", "DELAYED")
+
+SETTINGS: Mapping[str, tuple[str, str]] = {
+    "fc_param { pieces: 2 }": ("num_shards: 2", "parallel.md#pieces-blobs-that-travel-while-others-multiply"),
+    "pipeline_param { recompute: true }": ("num_stages: 2", "pipelines.md#recompute-less-memory-for-more-time"),
+    "pipeline_param { schedule: DELAYED correction: NESTEROV }": (
+        "num_stages: 2 cgdp_param { chunk_size: 1 }",
+        "pipelines.md#delayed",
+    ),
+    "balance_param { by: ITERATION }": ("balance: DYNAMIC", "parallel.md#by-iteration-shares-that-see-the-exchange"),
+    "balance_param { batch { rule: NOISE_SCALE max: 64 } }": (
+        "",
+        "parallel.md#batch-a-batch-that-follows-the-noise-of-the-gradients",
+    ),
+    "outer_param { type: NESTEROV }": ("", "outer.md#an-outer-optimizer"),
+    "agwu_param { staleness: INVERSE }": ("", "outer.md#stale-submissions"),
+    "agwu_param { local_updates: BY_SPEED }": ("", "outer.md#local-updates-by-speed"),
+}
+"""Further settings → what they need, and their guide."""
 
 _HEAD = """\
 # What combines with what
@@ -83,12 +105,25 @@ class Combination(NamedTuple):
         return next(iter(violations(self.plan)), None)
 
 
+def plan_of_setting(setting: str, exchange: str) -> RunPlan:
+    """Return a plan with one of SETTINGS and what it needs."""
+    needs, _ = SETTINGS[setting]
+    text = f'base_lr: 0.01 lr_policy: "fixed" max_iter: 1 {PARALLEL} {{ exchange: {exchange} {needs} {setting} }}'
+    return resolve(SolverSource(text_format.Parse(text, pb.SolverParameter()), "", {}))
+
+
+def has_effect(setting: str, plan: RunPlan) -> bool:
+    """Return whether a plan reads one of SETTINGS."""
+    param = setting.split(maxsplit=1)[0]
+    return not any(each.field[:2] == (PARALLEL, param) for each in ignored_settings(plan))
+
+
 def page() -> str:
     """Return the whole text of the page."""
     reasons: dict[Violation, dict[str, None]] = {}  # → the exchanges of which it is said, in order
 
-    def cell(combination: Combination) -> str:
-        violation = combination.violation
+    def cell(plan: RunPlan) -> str:
+        violation = next(iter(violations(plan)), None)
         if violation is None:
             return "✓"
         reason = replace(violation, exchange="")
@@ -98,7 +133,7 @@ def page() -> str:
     columns = [(topology, inner) for topology in TOPOLOGIES for inner in INNER]
     head = ["exchange", "balance", *(topology + ", DAG" * (inner == "TASK_DAG") for topology, inner in columns)]
     rows = [
-        [exchange, balance, *(cell(Combination(exchange, balance, *column)) for column in columns)]
+        [exchange, balance, *(cell(Combination(exchange, balance, *column).plan) for column in columns)]
         for exchange in EXCHANGES
         for balance in BALANCES
     ]
@@ -108,7 +143,7 @@ def page() -> str:
         [
             schedule,
             f"{_STAGES[topology]}{', DAG' * (inner == 'TASK_DAG')}",
-            *(cell(Combination(exchange, "UNIFORM", topology, inner, schedule)) for exchange in EXCHANGES),
+            *(cell(Combination(exchange, "UNIFORM", topology, inner, schedule).plan) for exchange in EXCHANGES),
         ]
         for schedule in SCHEDULES
         for topology, inner in pipelines
@@ -117,11 +152,24 @@ def page() -> str:
     lines += ["The orders of micro-batches in a pipeline (`pipeline_param { schedule }`):", ""]
     lines += [*_table(schedule_head, schedules), ""]
     updates = [
-        [topology, *(cell(Combination(exchange, topology=topology, update="SHARDED")) for exchange in EXCHANGES)]
+        [topology, *(cell(Combination(exchange, topology=topology, update="SHARDED").plan) for exchange in EXCHANGES)]
         for topology in TOPOLOGIES
     ]
     lines += ["An update that ranks [divide](sharded_update.md) (`update: SHARDED`; `HOST` combines alike):", ""]
-    lines += [*_table(["ranks of", *EXCHANGES], updates), "", "## Why not", ""]
+    lines += [*_table(["ranks of", *EXCHANGES], updates), ""]
+    settings = [
+        [
+            f"[`{setting}`]({guide}){f' with `{needs}`' if needs else ''}",
+            *(
+                "–" if shown == "✓" and not has_effect(setting, plan) else shown
+                for plan in (plan_of_setting(setting, exchange) for exchange in EXCHANGES)
+                for shown in [cell(plan)]
+            ),
+        ]
+        for setting, (needs, guide) in SETTINGS.items()
+    ]
+    lines += ["Further settings. A dash means that a setting has no effect, which the log says:", ""]
+    lines += [*_table(["setting", *EXCHANGES], settings), "", "## Why not", ""]
     for number, (reason, exchanges) in enumerate(reasons.items(), 1):
         *others, last = exchanges
         named = f"{', '.join(others)} or {last}" if others else last

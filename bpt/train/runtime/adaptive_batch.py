@@ -42,14 +42,19 @@ class AdaptiveBatch:
         if isinstance(instruction, ExchangeGradients):
             self._own += self._measured([instruction.segment])
 
-    def end(self, iteration: int, passes: int) -> int:
-        """Measure the sums at the end of an iteration; return the passes of the next one. A collective call."""
+    def end(self, iteration: int, passes: int, loss_scale: float = 1.0) -> int:
+        """Measure the sums at the end of an iteration; return the passes of the next one. A collective call.
+
+        Args:
+            loss_scale: the factor of the gradients, which have not been divided by it yet.
+        """
         numbers = np.zeros(self._world.size + 1)
         numbers[self._world.rank] = self._own
         if self._world.rank == 0:  # norms are rounded in other ways on other machines
             numbers[-1] = self._measured(range(len(self._exchange.buckets)))
         self._own = 0.0
         self._world.Allreduce(numbers)
+        numbers /= loss_scale**2
         counts = [share.count for share in self._shares()]
         total = sum(counts)
         # A rank's gradients are its summands of the mean over a pass, added up over the passes.

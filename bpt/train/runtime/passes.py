@@ -106,7 +106,7 @@ class TrainingPasses:
         if not isinstance(loss, LateLoss):
             self.check()
         if self._batch and executor is self.executor:
-            self._batch.end(iteration, self.count)
+            self._batch.end(iteration, self.count, self._updater.scale.value)
         self._updater.update(iteration, loss, executor.applied(), partial(self._replay_forward, iteration))
         self._recovery.come_to(iteration + 1)
 

@@ -19,6 +19,16 @@ def test_by_hand() -> None:
     assert scale.samples == pytest.approx(8)
 
 
+@pytest.mark.parametrize(("norms", "norm"), [([2, float("inf")], 2.0), ([2, 6], float("nan"))])
+def test_gradients_that_have_overflown_are_left_out(norms: list[float], norm: float) -> None:
+    scale = NoiseScale(8, 1, 100)
+    for _ in range(INTERVAL):
+        scale.add([6, 2], norms, norm)
+        scale.add([6, 2], [2, 6], 2)
+    assert scale.samples == pytest.approx(8)
+    assert scale.state()[-1] == INTERVAL
+
+
 @pytest.mark.parametrize("counts", [(16, 16), (26, 4, 2), (12, 12, 4, 4)])
 def test_gradients_of_a_known_noise(counts: tuple[int, ...]) -> None:
     """Samples have gradients of mean 0.1 and deviation 1 in 400 numbers: S / |G|^2 = 400 / (400 * 0.01) = 100."""

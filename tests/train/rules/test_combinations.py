@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bpt.train.rules.combinations import Combination, page
+from bpt.train.rules.combinations import Combination, has_effect, page, plan_of_setting
 from tests.support.paths import ROOT
 
 PAGE = ROOT / "docs/combinations.md"
@@ -36,3 +36,16 @@ def test_a_row() -> None:
 def test_reasons(combination: Combination, reason: str) -> None:
     found = combination.violation.words if combination.violation else ""
     assert found.startswith(reason) and bool(found) == bool(reason)
+
+
+@pytest.mark.parametrize(
+    ("setting", "exchange", "effect"),
+    [
+        ("outer_param { type: NESTEROV }", "RING", False),
+        ("outer_param { type: NESTEROV }", "LOCAL", True),
+        ("balance_param { by: ITERATION }", "TREE", False),
+        ("fc_param { pieces: 2 }", "TREE", True),
+    ],
+)
+def test_settings_without_effect(setting: str, exchange: str, effect: bool) -> None:
+    assert has_effect(setting, plan_of_setting(setting, exchange)) is effect

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -45,6 +46,30 @@ def test_passes_follow_the_noise_and_go_on(ranks: int, overrides: str) -> None:
     for name, values in read_model(24).items():
         np.testing.assert_allclose(values, weights[name], rtol=0, atol=1e-5 * np.abs(values).max(), err_msg=name)
     remove_snapshots()
+
+
+def noise_of(scale: str) -> list[tuple[float, ...]]:
+    """Return the estimates of rank 0 in the iterations of a run with a loss scale."""
+    states: list[tuple[float, ...]] = []
+
+    def each(solver: Solver) -> None:
+        noise = solver.runtime.run_state.noise
+        assert noise is not None
+        if solver.runtime.world.rank == 0:
+            solver.runtime.updater.on_loss.append(lambda loss: states.append(noise.state()))
+
+    text = Path("net.prototxt").read_text()
+    Path("net.prototxt").write_text(f"global_grad_scale: {scale}\n{text}")
+    train(2, NOISE, "max_iter: 12", each=each)
+    Path("net.prototxt").write_text(text)
+    remove_snapshots()
+    return states
+
+
+def test_gradients_are_measured_without_the_loss_scale() -> None:
+    """Norms of gradients times 1e38 are not finite in float32."""
+    np.testing.assert_allclose(noise_of("8"), noise_of("1"), rtol=1e-6)
+    assert noise_of("1e38 global_grad_scale_adaptive: true")[-1] == (1.0, 0.0, 0.0, 0.0)
 
 
 def test_passes_are_those_of_iter_size() -> None:
