@@ -134,7 +134,10 @@ CASES: tuple[Case, ...] = (
         vgg16="RING, 2 stages 1F1B",
     ),
     *_accuracy(
-        _EVEN, resnet20="2 stages 1F1B x 8, 2 stages ZERO_BUBBLE x 8", alexnet="RING, RING SHARDED"
+        _EVEN,
+        cifar10_quick="2 stages 1F1B x 8, 2 stages ZERO_BUBBLE x 8",
+        resnet20="2 stages 1F1B x 8, 2 stages ZERO_BUBBLE x 8",
+        alexnet="RING, RING SHARDED, 2 stages 1F1B x 8, 2 stages ZERO_BUBBLE x 8",
     ),
     *_accuracy(
         _FAR,
