@@ -45,9 +45,9 @@ class ShardedCgdp(ShardedUpdate, Cgdp):
             own.await_slices(piece, turn)
             if self._early:
                 own.give_gradients(piece)
-                self._early([each.value for each in own.slices(piece)], 0, None)
-                own.put(piece, turn)
-                self._put.add(piece.name)
+                if self._update_early(own.slices(piece)):
+                    own.put(piece, turn)
+                    self._put.add(piece.name)
 
     def wait(self) -> None:
         super().wait()

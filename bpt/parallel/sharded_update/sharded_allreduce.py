@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 
@@ -12,6 +13,7 @@ from bpt.base.worker_thread import Mark
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine import instructions as do
 from bpt.engine.compute import Update
+from bpt.engine.optim.weight_slices import WeightSlice
 from bpt.engine.scheduler import Scheduler
 from bpt.parallel.exchange.base import EXCHANGES, Exchange
 from bpt.parallel.exchange.buckets import Bucket
@@ -24,7 +26,8 @@ class ShardedUpdate(Exchange):
     """An exchange that sums each slice of the gradients on the rank that updates it, and gathers weights by segments.
 
     Under ``update: HOST`` the thread that has summed a slice updates it at once, unless the update must see all
-    gradients: to clip them, to unscale them, or for rates by layer.
+    gradients: to clip them, to unscale them, or for rates by layer. Sums that are not finite wait for the end of the
+    iteration, where a loss that is not finite ends the run before it spoils weights.
     """
 
     _early: Update | None = None
@@ -45,6 +48,13 @@ class ShardedUpdate(Exchange):
         on_host = self.param is not None and self.param.update == pb.ParallelParameter.HOST
         self._early = update if on_host else None
         return None
+
+    def _update_early(self, slices: Sequence[WeightSlice]) -> bool:
+        """Update ``slices``, which have their gradients, if that is due at once; return whether it was."""
+        if self._early is None or not all(_is_finite(each.value.grad) for each in slices):
+            return False
+        self._early([each.value for each in slices], 0, None)
+        return True
 
     def _begin(self) -> None:
         """Read the slices' weights, which a user may have changed, before the first gradients of an iteration."""
@@ -83,7 +93,7 @@ class ShardedAllreduce(ShardedUpdate):
         run = torch.from_numpy(self.transport.sum_runs(message.comm, gradients.numpy(), message.counts))
         if self._early:
             message.give_gradients(run)
-            self._early([each.value for each in message.slices], 0, None)
+            self._update_early(message.slices)
         else:
             self._sums.append((message, run))
 
@@ -121,3 +131,8 @@ class ShardedRing(ShardedAllreduce):
     """As ShardedAllreduce, by messages round a ring of the ranks."""
 
     transport = RING
+
+
+def _is_finite(gradient: Tensor | None) -> bool:
+    """Return whether a gradient is surely finite: a sum shows each number that is not."""
+    return gradient is None or math.isfinite(gradient.sum().item())

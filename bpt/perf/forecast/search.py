@@ -36,7 +36,7 @@ from bpt.train.rules.violations import violations_in_step, violations_of_net, vi
 _Parallel, _Pipeline = pb.ParallelParameter, pb.PipelineParameter
 EXCHANGES = (_Parallel.ALLREDUCE, _Parallel.CGDP, _Parallel.RING, _Parallel.TREE)
 UPDATES = (_Parallel.REPLICATED, _Parallel.SHARDED)
-WORTH_DIVIDING = 1.02  # ratio of times above which a divided update is better, for what its messages cost besides
+WORTH_DIVIDING = 1.1  # ratio of times above which a divided update is chosen: forecasts of its messages are less true
 SCHEDULES = (_Pipeline.GPIPE, _Pipeline.ONE_F_ONE_B)
 MICRO_BATCHES = (2, 4, 8, 16)
 DEEPEST, WIDEST = 8, 8  # largest numbers of stages and of shards
@@ -50,7 +50,7 @@ class SearchResult:
     """The result of a search.
 
     Attributes:
-        best: forecasts, the fastest first, at least one; those with a divided update count as 2 % slower.
+        best: forecasts, the fastest first, at least one; those with a divided update count as 10 % slower.
         plain: plain data parallelism; ``None``: it is not allowed, or does not fit into memory.
         candidates: the number of plans that the rules allow.
         played: the number of these plans that were simulated.

@@ -19,12 +19,18 @@ OVERFLOWING = 1e20  # in the loss, which is 5e39
 STEEP = 1e15  # loss 5e29, gradient 1e30: a rate of 1e10 makes the weight infinite
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_the_blob_that_is_not_finite_first_is_named_before_an_update_is_made(summed: Path, ranks: int) -> None:
+EXCHANGES = ["", "update: HOST", "update: HOST exchange: RING", "update: HOST exchange: CGDP"]
+
+
+@pytest.mark.parametrize(("ranks", "exchange"), [(1, ""), *((2, exchange) for exchange in EXCHANGES)])
+def test_the_blob_that_is_not_finite_first_is_named_before_an_update_is_made(
+    summed: Path, ranks: int, exchange: str
+) -> None:
     set_up(summed, [1.0, 1.0, 1.0, OVERFLOWING], 2)
 
     def run(comm: Communicator) -> tuple[str, float]:
-        with Solver(read_plan("solver.prototxt", ["base_lr: 0"]), world=comm) as solver:
+        plan = read_plan("solver.prototxt", ["base_lr: 0", f"parallel_param {{ {exchange} }}"])
+        with Solver(plan, world=comm) as solver:
             with pytest.raises(DivergedError) as error:
                 solver.step(2)
             return str(error.value), next(solver.net.parameters()).item()
@@ -45,6 +51,18 @@ def test_weights_that_an_update_has_spoilt_are_named_and_never_written(summed: P
         with pytest.raises(DivergedError, match=r'iteration 1: the loss is inf: a weight of layer "ip" is not'):
             solver.step(1)
     assert not list(summed.glob("a_iter*"))
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES)
+def test_gradients_that_are_not_finite_are_applied_on_request(summed: Path, exchange: str) -> None:
+    set_up(summed, [1.0, OVERFLOWING], 2)
+    weights = steps(2, 1, f"on_nan: GO_ON parallel_param {{ {exchange} }}", look=weight_of)
+    assert not any(map(math.isfinite, weights))
+
+
+def weight_of(solver: Solver) -> float:
+    solver.runtime.passes.complete_weights()
+    return next(solver.net.parameters()).item()
 
 
 @pytest.mark.filterwarnings("ignore")
