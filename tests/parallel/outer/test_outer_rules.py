@@ -52,6 +52,7 @@ def outer(folder: Path, text: str, exchange: str = "AGWU") -> RunPlan:
         ("AGWU", "agwu_param { ranks: 1 } server: COLOCATED"),
         ("SGWU", "agwu_param { ranks: 2 } server: COLOCATED"),
         ("ASGD", "num_stages: 2 pipeline_param { schedule: DELAYED allocator: GABRA } server: COLOCATED"),
+        ("AGWU", '} snapshot_best: "" parallel_param {'),  # as --set clears it
     ],
 )
 def test_what_can_be_run_passes(exchange: str, text: str, tmp_path: Path) -> None:
