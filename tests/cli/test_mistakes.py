@@ -345,6 +345,13 @@ MISTAKES = {
 }
 
 
+@pytest.mark.parametrize("flag", ["--weights=solver.prototxt", "--snapshot=lenet_iter_30.caffemodel"])
+@pytest.mark.usefixtures("inputs")
+def test_a_wrong_file_to_start_from_is_refused_before_the_solver_is_shown(flag: str, bpt: Bpt) -> None:
+    outcome = bpt(*TRAIN, flag)
+    assert outcome.status == 2 and "Initializing solver" not in outcome.err
+
+
 @pytest.mark.parametrize("name", MISTAKES)
 @pytest.mark.usefixtures("inputs")
 def test_a_mistake_is_answered_in_one_line(name: str, bpt: Bpt, monkeypatch: pytest.MonkeyPatch) -> None:
