@@ -118,8 +118,8 @@ def score(
             report.finish(samples)
         if graph.inputs:  # at the end, where the numbers are
             LOG.warning(
-                "%s: these numbers score nothing, because the text has no data and no labels (a deploy text?); give the "
-                "text that the net was trained with, such as train_val.prototxt",
+                "%s: these numbers score nothing, because the text has no data and no labels (a deploy text?); give "
+                "the text that the net was trained with, such as train_val.prototxt",
                 model,
             )
         return scores
