@@ -52,11 +52,17 @@ def outer(folder: Path, text: str, exchange: str = "AGWU") -> RunPlan:
         ("AGWU", "agwu_param { ranks: 1 } server: COLOCATED"),
         ("SGWU", "agwu_param { ranks: 2 } server: COLOCATED"),
         ("ASGD", "num_stages: 2 pipeline_param { schedule: DELAYED allocator: GABRA } server: COLOCATED"),
-        ("AGWU", '} snapshot_best: "" parallel_param {'),  # as --set clears it
     ],
 )
 def test_what_can_be_run_passes(exchange: str, text: str, tmp_path: Path) -> None:
     check(outer(tmp_path, text, exchange))
+
+
+def test_an_empty_text_clears_the_best_snapshot(tmp_path: Path) -> None:
+    text = "parallel_param { exchange: AGWU } test_iter: 1 test_interval: 1 snapshot_best: "
+    check(solver(tmp_path, f'{text}""'))
+    with pytest.raises(PrototxtError, match="snapshot_best writes the state"):
+        check(solver(tmp_path, f'{text}"accuracy"'))
 
 
 @pytest.mark.parametrize(
