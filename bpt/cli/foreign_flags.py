@@ -1,4 +1,4 @@
-"""Hints for flags of other training programs, such as ``--epochs``: what to write for ``bpt train`` instead."""
+"""Hints for words of other training programs, such as ``--epochs`` and ``predict``: what to write for bpt instead."""
 
 from __future__ import annotations
 
@@ -15,7 +15,15 @@ if TYPE_CHECKING:
     from bpt.graph.layer_spec import LayerSpec
 
 COMMAND = "train"
+COMMANDS = {
+    **dict.fromkeys(("predict", "infer", "inference"), "classify"),
+    **dict.fromkeys(("fit", "finetune", "fine_tune"), "train"),
+    **dict.fromkeys(("eval", "evaluate", "val", "validate"), "test"),
+}
+"""Commands of other programs, and those of bpt that do the same."""
 _SOLVER = re.compile(r"--?solver")
+_PAIR = re.compile(r"([A-Za-z_]\w*)=(.*)")
+_TAKES_FLAGS = "bpt train takes flags: --solver FILE, and --set 'KEY: VALUE' for fields of the solver"
 
 
 @dataclass(frozen=True)
@@ -49,10 +57,13 @@ def hint_for(unknown: Sequence[str], command: Sequence[str]) -> str:
         unknown: the words that the command does not know.
         command: all words of the command line after ``bpt``.
     """
-    found = [(flag, hint) for flag, value in _flags(unknown) if (hint := _hint(flag, value, command))]
+    pairs = [pair for word in unknown if (pair := _PAIR.fullmatch(word))]
+    named = [*_flags(unknown), *((pair[1], pair[2]) for pair in pairs)]
+    found = [(flag, hint) for flag, value in named if (hint := _hint(flag, value, command))]
+    general = f"; {_TAKES_FLAGS}" if pairs else ""
     if len(found) == 1:
-        return f"; {found[0][1]}"
-    return "".join(f"; {flag}: {hint}" for flag, hint in found)
+        return f"; {found[0][1]}" if not pairs else f"{general}; {found[0][0]}: {found[0][1]}"
+    return general + "".join(f"; {flag}: {hint}" for flag, hint in found)
 
 
 def _flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -165,6 +165,7 @@ def _main(argv: Sequence[str] | None) -> int:
     parser = make_parser()
     words = list(sys.argv[1:] if argv is None else argv)
     try:
+        parser.check_begins_with_command(words)
         arguments = parser.parse_args(["--version"] if words == ["version"] else argv)
         if arguments.command in ABOUT_JOBS:
             return int(ABOUT_JOBS[arguments.command].run(arguments))

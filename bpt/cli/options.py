@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -86,7 +87,9 @@ class Parser(argparse.ArgumentParser):
         elif choice := re.match(r"argument <(\w+)>: invalid choice: '([^']*)' \(choose from (.*)\)", message):
             what, word, known = choice[1], choice[2], re.findall(r"\w+", choice[3])
             message = f'unknown {what} "{word}"'
-            hint = self._flag_for(word) or did_you_mean(word, known) or f" (known: {', '.join(known)})"
+            near = foreign_flags.COMMANDS.get(word.lower(), "") if what == "command" else ""
+            meant = f'; did you mean "{near}"?' if near in known else did_you_mean(word, known)
+            hint = self._flag_for(word) or meant or f" (known: {', '.join(known)})"
         elif flag := re.match(r"argument (?:-\w+/)?([^\s:]+): ", message):
             message = f"{flag[1]}: {message[flag.end() :]}"
             if value := re.fullmatch(r".*: ignored explicit argument '(.*)'", message):
@@ -108,6 +111,14 @@ class Parser(argparse.ArgumentParser):
                     raise UsageError(f"unrecognized arguments: {' '.join(unknown)}{hint}")
             inner.error(f"unrecognized arguments: {' '.join(unknown)}")
         return arguments
+
+    def check_begins_with_command(self, words: Sequence[str]) -> None:
+        """Raise a UsageError if the command line begins with a flag of a command, and not with the command."""
+        flag = f"--{words[0].partition('=')[0].lstrip('-')}" if words and words[0].startswith("-") else ""
+        takers = [name for name, parser in self.commands().items() if flag in parser.long_flags()]
+        if takers and flag not in self.long_flags():
+            name = next((name for name in ("train", "test") if name in takers), takers[0])
+            raise UsageError(f"a command comes before its flags; did you mean: bpt {name} {shlex.join(words)}")
 
     def commands(self) -> dict[str, Parser]:
         """Return each command's parser by the command's name."""

@@ -108,6 +108,13 @@ class Batches(ABC, Generic[S]):
         """Return the digest of the source, by which ranks check that they read the same data (``digest_of``)."""
         return digest_of(self._source)
 
+    def key(self, place: int) -> str:
+        """Return what names the sample at ``place`` of the stream, such as its file; "" if nothing does.
+
+        It may read the sample, so no batch may be made meanwhile.
+        """
+        return ""
+
     @abstractmethod
     def _read(self, draw: SampleDraw) -> tuple[Tensor, ...]:
         """Return the samples of ``draw``."""
@@ -154,6 +161,12 @@ class ImageBatches(Batches[Source]):
             label = empty(len(samples), augment.param.num_classes)
             label.numpy()[:] = augment.labels(samples, other_samples, kept)
         return data, label
+
+    def key(self, place: int) -> str:
+        try:
+            return self._source.read(int(self.sampler.indices(place, 1).samples[0])).key
+        except DataError:
+            return ""
 
     def _images(
         self, draw: SampleDraw, chosen: Integers, transform: Transform, augment: Augment | None

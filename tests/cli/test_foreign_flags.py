@@ -51,6 +51,12 @@ def test_several_at_once(bpt: Bpt) -> None:
     assert outcome.error.endswith("; --lr: write --set 'base_lr: 0.1'; --resume: write --snapshot auto")
 
 
+def test_pairs_instead_of_flags(bpt: Bpt) -> None:
+    outcome = bpt("train", "data=coco.yaml", "model=yolov8n.pt", "lr=0.1")
+    assert "; bpt train takes flags: --solver FILE, and --set 'KEY: VALUE'" in outcome.error
+    assert outcome.error.endswith("; lr: write --set 'base_lr: 0.1'") and outcome.status == 2
+
+
 @pytest.mark.usefixtures("inputs")
 def test_the_numbers_of_the_solvers_data(bpt: Bpt) -> None:
     """200 digits in batches of 20, by the network's text: 3 epochs are 30 iterations."""

@@ -119,6 +119,11 @@ def test_python_m_bpt(monkeypatch: pytest.MonkeyPatch) -> None:
     ("arguments", "message"),
     [
         (["trian"], 'unknown command "trian"; did you mean "train"?'),
+        (["predict"], 'unknown command "predict"; did you mean "classify"?'),
+        (["fit"], 'unknown command "fit"; did you mean "train"?'),
+        (["eval"], 'unknown command "eval"; did you mean "test"?'),
+        (["--solver", "a b"], "a command comes before its flags; did you mean: bpt train --solver 'a b'"),
+        (["-model=m"], "a command comes before its flags; did you mean: bpt test -model=m"),
         (["train", "--solvr=x"], 'unrecognized arguments: --solvr=x; did you mean "--solver"?'),
         (["train", "--solver"], "--solver: expected one argument (bpt train --help explains)"),
         (["train", "x"], "unrecognized arguments: x (bpt train --help explains)"),

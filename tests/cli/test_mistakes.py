@@ -212,7 +212,13 @@ MISTAKES = {
     ),
     "text as weights": Mistake.give(
         "--weights=solver.prototxt",
-        "solver.prototxt: is a text file (prototxt), not a binary file of weights (caffemodel)",
+        "solver.prototxt: is a text file (prototxt), not a binary file of weights (caffemodel); bpt reads .caffemodel "
+        "and HDF5 files of weights; bpt convert makes one of other formats",
+    ),
+    "network as solver": Mistake.give(
+        "--solver=lenet_train_test.prototxt",
+        "lenet_train_test.prototxt: is the text of a network, not a solver; give the solver that names it (net: …); "
+        "bpt test, time and classify take a network by --model",
     ),
     "folder as weights": Mistake.give("--weights=digits_train_lmdb", "digits_train_lmdb: is a folder, not a file"),
     "second of several weights": Mistake.give(
@@ -337,6 +343,13 @@ MISTAKES = {
         '1:28: "exchange" takes one of ALLREDUCE, TREE, CGDP, SGWU, AGWU, ASGD, RING, LOCAL, found: GOSSIP',
     ),
 }
+
+
+@pytest.mark.parametrize("flag", ["--weights=solver.prototxt", "--snapshot=lenet_iter_30.caffemodel"])
+@pytest.mark.usefixtures("inputs")
+def test_a_wrong_file_to_start_from_is_refused_before_the_solver_is_shown(flag: str, bpt: Bpt) -> None:
+    outcome = bpt(*TRAIN, flag)
+    assert outcome.status == 2 and "Initializing solver" not in outcome.err
 
 
 @pytest.mark.parametrize("name", MISTAKES)

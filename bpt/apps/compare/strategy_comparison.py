@@ -16,16 +16,18 @@ from pathlib import Path
 
 from bpt.apps.compare.comparison_figure import draw
 from bpt.apps.compare.comparison_table import markdown, write_csv_text
+from bpt.apps.compare.trial_checks import check_mpirun, check_trials, missing_flag
 from bpt.apps.compare.trial_result import TrialResult, read_metrics, read_reports
 from bpt.apps.compare.trials import TrainingTrial
 from bpt.base.atomic import write_text
 from bpt.base.errors import FileError, UsageError, UserError
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.config.proto.sources import read_solver
+from bpt.config.proto.sources import SolverSource, read_solver
 from bpt.system.comm.launch import die_with_parent, find_mpirun, launched
 
 SEED = 1
 """The seed of all runs if the solver's text sets none."""
+_NO_BEST = 'snapshot_best: ""'
 _ERROR = "error: "
 _SEARCH = "the time includes the search for chunks; set cgdp_param { chunk_size }"
 _OUTER = (pb.ParallelParameter.SGWU, pb.ParallelParameter.AGWU, pb.ParallelParameter.ASGD)
@@ -55,12 +57,16 @@ class StrategyComparison:
         """Train each trial, print the table, write table and figure, and return the exit status: 1 if a run failed.
 
         Raises:
-            UserError: a text is wrong.
+            UserError: a text is wrong, a trial cannot run, or mpirun needs further flags. No run has begun then.
             FileError: the folder cannot be written to.
         """
-        for trial in self.trials:  # an error in a text is reported before the first run
-            self._settings(trial)
+        self._check_folder()
+        sources = [(trial.name, self._settings(trial)[1]) for trial in self.trials]
+        check_trials(sources, self.ranks)
+        check_mpirun(self.launcher)
         self._make_folder()
+        if any(_NO_BEST in self._settings(trial)[0] for trial in self.trials):
+            print("snapshot_best has no effect in bpt compare, which needs no best snapshot", file=sys.stderr)
         results = []
         for number, trial in enumerate(self.trials, 1):
             print(f"{number} of {len(self.trials)}: {trial.name} …", file=sys.stderr, flush=True)
@@ -74,26 +80,32 @@ class StrategyComparison:
         self._draw(results)
         return 1 if any(result.failure for result in results) else 0
 
-    def _make_folder(self) -> None:
+    def _check_folder(self) -> None:
         if self.output.exists() and (not self.output.is_dir() or any(self.output.iterdir())):
             raise UsageError(f"--output {self.output}: is there already; name another folder, or delete this one")
+
+    def _make_folder(self) -> None:
         try:
             self.output.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise FileError(self.output, error.strerror or str(error)) from None
 
-    def _settings(self, trial: TrainingTrial) -> tuple[list[str], bool]:
-        """Return the texts for ``--set``, and whether the run is one of the outer layer."""
+    def _settings(self, trial: TrainingTrial) -> tuple[list[str], SolverSource]:
+        """Return the texts for ``--set``, and the solver with them."""
         prefix = str(self.output / trial.name / "run").replace("\\", "\\\\").replace('"', '\\"')
         pieces = [*self.overrides, trial.settings.replace("{ranks}", str(self.ranks))]
         pieces.append(f'snapshot_prefix: "{prefix}"')
         solver = read_solver(self.solver, pieces).param
         if not solver.HasField("random_seed"):
             pieces.append(f"random_seed: {SEED}")
-        return pieces, solver.parallel_param.exchange in _OUTER
+        stops = solver.early_stopping_param
+        if solver.snapshot_best and (stops.output or not solver.HasField("early_stopping_param")):
+            pieces.append(_NO_BEST)  # otherwise it names the output that decides about stopping
+        return pieces, read_solver(self.solver, pieces)
 
     def _train(self, trial: TrainingTrial) -> TrialResult:
-        pieces, is_outer = self._settings(trial)
+        pieces, source = self._settings(trial)
+        is_outer = source.param.parallel_param.exchange in _OUTER
         folder = self.output / trial.name
         folder.mkdir()
         metrics, log = folder / "metrics.jsonl", folder / "train.log"
@@ -185,8 +197,4 @@ def _reason(log: Path, status: int) -> str:
     for line in lines:
         if line.startswith(_ERROR):
             return line.removeprefix(_ERROR)
-    if any("allow-run-as-root" in line for line in lines[1:]):
-        return "mpirun refuses to run as root; use another account, or add --mpirun=--allow-run-as-root"
-    if any("not enough slots" in line for line in lines):
-        return "there are fewer cores than ranks; add --mpirun=--oversubscribe"
-    return f"exit status {status}; see {os.fspath(log)}"
+    return missing_flag(lines[1:]) or f"exit status {status}; see {os.fspath(log)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from torch import nn
 from bpt.apps.export.parity import TOLERANCE, Runner, compare, runner_of_onnx, runner_of_pt2
 from bpt.apps.export.program import OPSET, OPSETS, Program, program_of, write_onnx, write_pt2
 from bpt.apps.export.random_inputs import RandomInputs
+from bpt.apps.pictures.class_names import names_of_net
 from bpt.apps.pictures.deploy_net import reads_own_data
 from bpt.apps.pictures.deploy_text import for_use
 from bpt.apps.pictures.fed_net import fed_net
@@ -24,12 +25,17 @@ from bpt.base.atomic import check_place
 from bpt.base.errors import BptError, RunError, UsageError, UserError
 from bpt.config.plan.nets import NetPlan, file_plan
 from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.text import to_text
+from bpt.graph.layer_graph import LayerGraph
+from bpt.graph.layer_spec import count
 from bpt.nn.net_graph import build_graph_of
 from bpt.train.runtime.trained_weights import REMEDIES
 from bpt.train.state import MissingWeights
 
 LOG = logging.getLogger("bpt")
 ONNX, PT2 = ".onnx", ".pt2"
+INPUT, PREPROCESSING, CLASSES = "bpt.input", "bpt.preprocessing", "bpt.classes"
+"""Keys of a model's ``metadata_props``: the input that takes pictures, their preparation, a class name on each line."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +101,7 @@ def export_net(request: ExportRequest) -> Iterator[str]:
         yield f"for batches of {inputs.shapes[0][0] if inputs.shapes[0] else 1} only ({program.fixed})"
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
         written = Path(folder) / path.name
-        runner = write(program, written, request.opset)
+        runner = write(program, written, request.opset, _metadata(request.model, graph, pictures))
         if pictures:
             yield f"random pictures as {pictures[0]}: {pictures[1]}"
         yield from check(module, runner, inputs, (1,) if program.fixed else (2, 3))
@@ -118,10 +124,30 @@ def _recorded_pictures(plan: NetPlan, weights: Sequence[str]) -> tuple[str, Imag
     return net.input.blob, recorded
 
 
-def write(program: Program, path: Path, opset: int = OPSET) -> Runner:
-    """Write the program to ``path`` in the format that its suffix names, and return a runner of the file."""
+def _metadata(model: str, graph: LayerGraph, pictures: tuple[str, ImageInput] | None) -> dict[str, str]:
+    """Return what an ONNX model says of its use: how pictures are prepared for which input, and names of classes."""
+    found = {}
+    if pictures:
+        found[INPUT], found[PREPROCESSING] = pictures[0], to_text(pictures[1].record)
+    shapes = [edge.shape for edge in graph.outputs]
+    if len(shapes) == 1 and len(shapes[0]) > 1:
+        classes = count(shapes[0][1:])
+        if names := names_of_net("", model, classes):
+            found[CLASSES] = "\n".join(names[number] for number in range(classes))
+    return found
+
+
+def write(program: Program, path: Path, opset: int = OPSET, metadata: Mapping[str, str] | None = None) -> Runner:
+    """Write the program to ``path`` in the format that its suffix names, and return a runner of the file.
+
+    Args:
+        program: the program.
+        path: the file.
+        opset: the version of ONNX's operators.
+        metadata: what an ONNX model says of itself; a program of torch does not.
+    """
     if path.suffix == ONNX:
-        write_onnx(program, path, opset)
+        write_onnx(program, path, opset, metadata)
         return runner_of_onnx(path, program.inputs)
     write_pt2(program, path)
     return runner_of_pt2(path)

@@ -124,8 +124,14 @@ def write_pt2(program: Program, path: Path) -> None:
         torch.export.save(program.exported, path)
 
 
-def write_onnx(program: Program, path: Path, opset: int = OPSET) -> None:
+def write_onnx(program: Program, path: Path, opset: int = OPSET, metadata: Mapping[str, str] | None = None) -> None:
     """Write the program as an ONNX model of standard operators. Large parameters go to a file beside it.
+
+    Args:
+        program: the program.
+        path: the file.
+        opset: the version of the operators.
+        metadata: entries of the model's ``metadata_props``.
 
     Raises:
         UserError: packages are missing, or the net has an operation that ONNX's operators cannot express.
@@ -155,6 +161,7 @@ def write_onnx(program: Program, path: Path, opset: int = OPSET) -> None:
                 verbose=False,
             )
             _name_outputs(made.model, program)
+            made.model.metadata_props.update(metadata or {})
             made.save(path, external_data=size > _ONE_FILE)
         except Exception as error:
             where, operator = _untranslated(error, program)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -93,6 +94,18 @@ class ImageInput:
 
     def __str__(self) -> str:
         return self._words
+
+    @property
+    def record(self) -> pb.ImagePreprocessing:
+        """The settings, with the sizes that the net's input adds. Of a mean file, only the name is kept."""
+        found = pb.ImagePreprocessing()
+        found.CopyFrom(self._param)
+        found.channels = self._channels
+        if self._size:
+            found.height, found.width = self._size
+        if found.transform_param.mean_file:
+            found.transform_param.mean_file = os.path.basename(found.transform_param.mean_file)
+        return found
 
     def __call__(self, files: Sequence[str]) -> Prepared:
         """Return the image files as the net's input.

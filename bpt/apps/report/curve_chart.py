@@ -59,12 +59,21 @@ def tick_label(value: float, ticks: Sequence[float]) -> str:
     return f"{value:.10g}" if len(ticks) > 1 or value == round(value) else f"{value:.3g}"
 
 
-def draw_chart(title: str, x_label: str, curves: Sequence[tuple[int, Points]]) -> str:
-    """Return an SVG element with a line for each (run's index, points)."""
+def draw_chart(
+    title: str, x_label: str, curves: Sequence[tuple[int, Points]], span: tuple[float, float] | None = None
+) -> str:
+    """Return an SVG element with a line for each (run's index, points).
+
+    Args:
+        title, x_label: what the lines show, and against what.
+        curves: the lines.
+        span: the ends of the x axis, around all points; by default those of the points.
+    """
     xs = [x for _, points in curves for x, _ in points]
     ys = [y for _, points in curves for _, y in points]
     heights = enclosing_ticks(min(ys), max(ys))
-    x0, x1, y0, y1 = min(xs), max(xs), heights[0], heights[-1]
+    x0, x1 = span or (min(xs), max(xs))
+    y0, y1 = heights[0], heights[-1]
     width, height = _WIDTH - _LEFT - 15, _HEIGHT - _TOP - _BOTTOM
 
     def place(x: float, y: float) -> tuple[float, float]:

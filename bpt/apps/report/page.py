@@ -7,7 +7,7 @@ from html import escape
 
 from bpt.apps.report.curve_chart import draw_chart, style_of
 from bpt.apps.report.markup import key, table
-from bpt.apps.report.run_history import RunHistory, read_run
+from bpt.apps.report.run_history import RunHistory, read_run, run_names
 from bpt.base.atomic import check_place, write_text
 from bpt.base.errors import UsageError
 from bpt.base.log import plural
@@ -64,7 +64,7 @@ def write_report(paths: Sequence[str], output: str, sections: Sequence[str] = ()
     Raises:
         FileError: a metrics file cannot be read, or the page not be written.
     """
-    runs = [read_run(path) for path in paths]
+    runs = [read_run(path, name) for path, name in zip(paths, run_names(paths), strict=True)]
     ended = all(run.ended for run in runs)
     write_text(output, page_of(runs, sections, REFRESH if is_live and not ended else 0))
     return ended
@@ -129,6 +129,7 @@ def _charts(runs: Sequence[RunHistory]) -> Iterator[str]:
     for index, run in enumerate(runs):
         yield key(f'<line x1="0" x2="48" y1="4" y2="4" stroke-width="3" {style_of(index)}/>', run.name)
     yield "</p>"
+    spans = _spans(runs)
     for name in _names(runs):
         yield f'<h3>{escape(name)}</h3>\n<div class="charts">'
         for axis, label in enumerate(("iteration", "time in s")):
@@ -137,8 +138,15 @@ def _charts(runs: Sequence[RunHistory]) -> Iterator[str]:
                 for index, run in enumerate(runs)
                 if name in run.curves and run.curves[name].points
             ]
-            yield draw_chart(name, label, curves)
+            yield draw_chart(name, label, curves, spans[axis])
         yield "</div>"
+
+
+def _spans(runs: Sequence[RunHistory]) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Return the ranges of iterations and of seconds that all charts share, from the start of the runs on."""
+    points = [point for run in runs for curve in run.curves.values() for point in curve.points]
+    first = min([*(run.first for run in runs if run.first is not None), *(point[0] for point in points)])
+    return (first, max(point[0] for point in points)), (0.0, max(point[1] for point in points))
 
 
 def _ranks(runs: Sequence[RunHistory]) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from typing import Any
 
@@ -28,6 +28,7 @@ from bpt.engine.operator import Operator
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.segments import whole
 from bpt.nn.layers.labels import places_of
+from bpt.nn.layers.prefetching import PrefetchingDataLayer
 from bpt.nn.net import Net
 from bpt.nn.net_graph import build_graph_of
 from bpt.system.comm.serial import SerialCommunicator
@@ -54,6 +55,7 @@ class Mistake:
         number: the position of the sample in the test.
         label, predicted: classes.
         sample: what the net saw, (channels, rows, columns).
+        key: the sample's file, or what else names it in the data set; "": nothing does.
     """
 
     probability: float
@@ -61,6 +63,7 @@ class Mistake:
     label: int = field(compare=False)
     predicted: int = field(compare=False)
     sample: NDArray[Any] = field(compare=False)
+    key: str = field(default="", compare=False)
 
 
 class MistakeWatch(ClassifierWatch):
@@ -83,8 +86,12 @@ class MistakeWatch(ClassifierWatch):
         self._data_hook: RemovableHandle | None = None
 
     def worst(self) -> list[Mistake]:
-        """Return the mistakes, the most certain one first."""
-        return sorted(self._worst, reverse=True)
+        """Return the mistakes, the most certain one first, with their keys. It reads their samples again."""
+        found = sorted(self._worst, reverse=True)
+        if not isinstance(self._layer, PrefetchingDataLayer):
+            return found
+        keys = self._layer.keys([mistake.number for mistake in found])
+        return [replace(mistake, key=key) for mistake, key in zip(found, keys, strict=True)]
 
     def __enter__(self) -> MistakeWatch:
         self._data_hook = self._layer.register_forward_hook(self._note_pictures)
@@ -146,7 +153,9 @@ def prediction_sections(
     classes = len(confusion.matrix)
     names = names_of_net(labels, model, classes)
     yield "<h2>Predictions</h2>"
-    yield f"<p>{counted} samples of the test data, {confusion.top(1):.2%} of them correct.</p>"
+    files = escape(", ".join(weights))
+    yield f"<p>By the weights of {files}:"
+    yield f"{counted} samples of the test data, {confusion.top(1):.2%} of them correct.</p>"
     yield from _matrix(confusion, names)
     yield from _worst(plan, weights, model, mistakes, names)
 
@@ -161,12 +170,12 @@ def _tested(plan: NetPlan, weights: Sequence[str], model: str, iterations: int) 
         load_trained(net, weights, model)
         with ConfusionWatch(net) as counts, MistakeWatch(net, data) as mistakes:
             run_test(Operator(net, whole(graph), device), iterations)
-        found = counts.result(SerialCommunicator())
+        found, worst = counts.result(SerialCommunicator()), mistakes.worst()
     if found is None:
         raise UsageError(
             f"{model}: the network has no layer that compares classes with labels, so there is no confusion"
         )
-    return found, mistakes.worst(), int(found.labels.sum())
+    return found, worst, int(found.labels.sum())
 
 
 def _pictures_of(graph: LayerGraph) -> int | None:
@@ -218,11 +227,13 @@ def _worst(
         words = "The second picture of each shows by Grad-CAM where the net found evidence for the predicted class."
     except BptError as error:
         heats, words = [None] * len(mistakes), f"There is no Grad-CAM: {error}."
-    yield f'<p>The wrong predictions of which the net was most certain. {escape(words)}</p>\n<div class="mistakes">'
+    yield "<p>The wrong predictions of which the net was most certain. The contrast of the pictures is stretched: the"
+    yield f'lowest value of each is black, and the highest white. {escape(words)}</p>\n<div class="mistakes">'
     for mistake, heat in zip(mistakes, heats, strict=True):
+        where = f"sample {mistake.number}" + (f" ({mistake.key})" if mistake.key else "")
         said = (
-            f"sample {mistake.number}: label {names.words(mistake.label)}, predicted "
-            f"{names.words(mistake.predicted)} ({mistake.probability:.0%})"
+            f"{where}: label {names.words(mistake.label)}, predicted {names.words(mistake.predicted)} "
+            f"({mistake.probability:.0%})"
         )
         pixels = as_pixels(mistake.sample)
         views = [picture(pixels, said)]

@@ -50,5 +50,6 @@ def roofline_section(solver: SolverSource) -> Iterator[str]:
         title = f"{net.graph.name}, {net.context.precision.name}, {threads}"
     yield "<h2>Layers</h2>\n<p>The layers under the roofs of the machine that wrote this page."
     yield "A dot is a pass of a layer. Its area is the time above the roof, which a faster layer could save."
-    yield "The number of a dot is also behind the name of its layer on the right.</p>"
+    yield "The number of a dot is also behind the name of its layer on the right, where the passes with most time above"
+    yield "the roof are. Other dots have no number, nor have dots that overlap one with a lower number.</p>"
     yield drawing(lambda path: draw_roofline(found, peaks, title, path))

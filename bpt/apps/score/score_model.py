@@ -116,4 +116,10 @@ def score(
                 log_results(LOG, [f"{edge.blob} = {number(element)}{loss_note(edge.loss_weight, element)}"])
         if world.rank == 0 or samples.size > 1:
             report.finish(samples)
+        if graph.inputs:  # at the end, where the numbers are
+            LOG.warning(
+                "%s: these numbers score nothing, because the text has no data and no labels (a deploy text?); give "
+                "the text that the net was trained with, such as train_val.prototxt",
+                model,
+            )
         return scores

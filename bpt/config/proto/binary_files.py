@@ -258,6 +258,7 @@ _EXPECTED: dict[str, FileKind] = {
     "SolverState": "solverstate",
     "BlobProto": "mean",
 }
+_READS = "bpt reads .caffemodel and HDF5 files of weights; bpt convert makes one of other formats"
 _TOO_LARGE = "more than the 2 GB that protobuf can hold; use HDF5 (snapshot_format: HDF5)"
 
 
@@ -293,12 +294,13 @@ def read_content(path: str | os.PathLike[str], message_class: type[Message]) -> 
     kind = kind_of(content)
     expected = _EXPECTED.get(message_class.DESCRIPTOR.name, "unknown")
     wanted = describe(expected) if expected != "unknown" else f"a {message_class.DESCRIPTOR.name}"
+    remedy = f"; {_READS}" if expected == "caffemodel" else ""
     if (found := recognise_format(content)) and kind == "unknown":
-        raise FileError(path, found.refuse(wanted))
+        raise FileError(path, found.refuse(wanted) + ("" if found.remedy else remedy))
     if kind not in (expected, "unknown"):
-        raise FileError(path, f"is {describe(kind)}, not {wanted}")
+        raise FileError(path, f"is {describe(kind)}, not {wanted}{remedy}")
     if kind != expected and not _fits(content, message_class):
-        raise FileError(path, f"is not {wanted}")
+        raise FileError(path, f"is not {wanted}{remedy}")
     return content
 
 

@@ -22,6 +22,9 @@ from bpt.config.proto.text import read_text
 from bpt.config.proto.upgrade import upgrade_net, upgrade_solver
 
 _OF_NETS = ("net_param", "train_net_param", "test_net_param")
+_KINDS = {"NetParameter": "a network", "SolverParameter": "a solver"}
+_NO_SOLVER = "; give the solver that names it (net: …); bpt test, time and classify take a network by --model"
+_NO_NET = "; give the network that it names (net: …), or the deploy text; bpt train takes a solver by --solver"
 _FOR_GOOD = "upgraded in memory only; tools/upgrade_net_proto_text.py writes it in today's format"
 
 
@@ -66,7 +69,7 @@ def read_solver(path: str | os.PathLike[str], overrides: Sequence[str] = (), pre
         PrototxtError: the file or an override is wrong, ``type`` is given along with ``solver_type``, or a setting of a
             fork is refused.
     """
-    parsed = read_solver_text(path)
+    parsed = _read(path, pb.SolverParameter, pb.NetParameter, _NO_SOLVER)
     param, origins = parsed.message, parsed.origins
     upgrades = upgrade_solver(param, origins, parsed.path)
     apply_set(param, overrides, origins, prefix)
@@ -93,7 +96,7 @@ def read_net(path: str | os.PathLike[str]) -> NetSource:
     Raises:
         PrototxtError: the file is wrong.
     """
-    parsed = read_net_text(path, passing=True)
+    parsed = _read(path, pb.NetParameter, pb.SolverParameter, _NO_NET, passing=True)
     notes = upgrade_net(parsed.message, parsed.origins, parsed.path)
     words = [*map(str, notes), f"{parsed.path}: {_FOR_GOOD}"] if notes else []
     words += use_native_paths(parsed.message, parsed.path)
@@ -118,7 +121,7 @@ def read_solver_text(path: str | os.PathLike[str]) -> ParsedText[pb.SolverParame
     Raises:
         PrototxtError: the file is wrong, or is a network.
     """
-    return _read(path, pb.SolverParameter, pb.NetParameter, "a network, not a solver")
+    return _read(path, pb.SolverParameter, pb.NetParameter)
 
 
 def read_net_text(path: str | os.PathLike[str], *, passing: bool = False) -> ParsedText[pb.NetParameter]:
@@ -127,13 +130,13 @@ def read_net_text(path: str | os.PathLike[str], *, passing: bool = False) -> Par
     Raises:
         PrototxtError: the file is wrong, or is a solver.
     """
-    return _read(path, pb.NetParameter, pb.SolverParameter, "a solver, not a network", passing)
+    return _read(path, pb.NetParameter, pb.SolverParameter, passing=passing)
 
 
 def _read(
-    path: str | os.PathLike[str], wanted: type[M], other: type[Message], confusion: str, passing: bool = False
+    path: str | os.PathLike[str], wanted: type[M], other: type[Message], remedy: str = "", passing: bool = False
 ) -> ParsedText[M]:
-    """Read the text at ``path`` as ``wanted``; raise an error that says so if it is ``other``."""
+    """Read the text at ``path`` as ``wanted``; raise an error that says so, and the ``remedy``, if it is ``other``."""
     try:
         return read_text(path, wanted, passing=passing)
     except PrototxtError:
@@ -142,7 +145,8 @@ def _read(
         except PrototxtError:
             pass
         else:
-            raise PrototxtError(f"{os.fspath(path)}: is the text of {confusion}") from None
+            names = _KINDS[other.__name__], _KINDS[wanted.__name__]
+            raise PrototxtError(f"{os.fspath(path)}: is the text of {names[0]}, not {names[1]}{remedy}") from None
         raise
 
 

@@ -238,6 +238,14 @@ class PrefetchingDataLayer(DataLayer):
             self._prefetcher.close()
             self._batches.allocate(self.position, runs, begun, gives)
 
+    def keys(self, places: Sequence[int]) -> list[str]:
+        """Return what names the samples at ``places`` of the stream, such as their files; "" if nothing does.
+
+        What was read ahead is dropped.
+        """
+        with self._read_anew():
+            return [self._batches.key(place) for place in places]
+
     def replaced(self, position: int) -> list[int]:
         """Return which samples of the whole batch at ``position`` replace skipped ones."""
         skipped = self._batches.skipped

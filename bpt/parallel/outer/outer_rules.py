@@ -70,7 +70,8 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
             "leave it out, or use SGWU or AGWU",
         )
     for setting, why in _OF_ONE_CURVE.items():
-        if setting == plan.optim.lr_policy or plan.given(setting):
+        is_given = bool(plan.snapshot_best) if setting == "snapshot_best" else plan.given(setting)
+        if setting == plan.optim.lr_policy or is_given:
             place = "lr_policy" if setting == plan.optim.lr_policy else setting
             yield Violation(
                 (place,), f"{setting} {why}, and with exchange: {name} every worker has its own", "leave it out"

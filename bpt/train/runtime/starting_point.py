@@ -30,10 +30,16 @@ def start_of(plan: RunPlan, resume: str) -> tuple[str, int]:
 
 
 def check_files(plan: RunPlan, resume: str) -> None:
-    """Raise a FileError if a file to start from is missing; this does not check its content."""
-    for path in (resume if resume != "auto" else "", *snapshot.weight_files(plan.weights, plan.path)):
+    """Raise a FileError if a file to start from is missing, or of another kind; this does not read it whole."""
+    weights = snapshot.weight_files(plan.weights, plan.path)
+    for path in (resume if resume != "auto" else "", *weights):
         if path:
             check_exists(path)
+    if resume and resume != "auto":
+        snapshot.check_kind_of_state(resume)
+    elif not resume:
+        for path in weights:
+            snapshot.check_kind_of_weights(path)
 
 
 def state_to_resume(plan: RunPlan, resume: str) -> str:

@@ -70,6 +70,12 @@ def read_state(path: str) -> pb.SolverState:
         return state
 
 
+def check_kind_of_state(path: str) -> None:
+    """Raise a FileError if the file at ``path`` is no solver state by its beginning; this does not read it whole."""
+    if kind_of_file(path) != "solverstate":
+        read_state(path)
+
+
 def find_newest(*prefixes: str) -> str | None:
     """Return the solver state of the newest good snapshot under any of ``prefixes``.
 

@@ -145,6 +145,12 @@ def check_weights(files: Iterable[str]) -> None:
             pass
 
 
+def check_kind_of_weights(path: str) -> None:
+    """Raise a FileError if the file at ``path`` is no file of weights by its beginning; this does not read it whole."""
+    if kind_of_file(path) != "caffemodel":
+        check_weights((path,))
+
+
 @dataclass(frozen=True)
 class Copy:
     """A copy to make: a stored blob with the shape ``shape``, or its slice ``part``, to ``target``.

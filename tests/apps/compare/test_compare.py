@@ -15,6 +15,7 @@ import pytest
 from bpt.apps.compare.comparison_figure import spread
 from bpt.apps.compare.comparison_table import markdown, same_score, write_csv_text
 from bpt.apps.compare.strategy_comparison import StrategyComparison, launcher_of
+from bpt.apps.compare.trial_checks import check_mpirun
 from bpt.apps.compare.trial_result import TrialResult, read_metrics, read_reports
 from bpt.apps.compare.trials import STRATEGIES, trials_of
 from bpt.base.errors import FileError, UsageError, UserError
@@ -154,11 +155,61 @@ def test_every_run_writes_metrics_and_a_search_is_remarked(
 
     monkeypatch.setattr("bpt.apps.compare.strategy_comparison._wait", train)
     solver = tmp_path / "solver.prototxt"
-    solver.write_text('net: "net.prototxt" base_lr: 0.1 max_iter: 1\n')
+    solver.write_text('net: "net.prototxt" base_lr: 0.1 lr_policy: "fixed" max_iter: 1\n')
     output = tmp_path / "out"
     assert StrategyComparison(str(solver), (), [STRATEGIES[name]], 1, (), output).run() == 0
     assert (output / name / "metrics.jsonl").exists()
     assert ("cgdp_param { chunk_size }" in (output / "comparison.md").read_text()) == is_remarked
+
+
+def comparison(
+    folder: Path, text: str, *names: str, ranks: int = 3, launcher: Sequence[str] = ()
+) -> StrategyComparison:
+    solver = folder / "solver.prototxt"
+    solver.write_text(f'net: "net.prototxt" base_lr: 0.1 lr_policy: "fixed" max_iter: 1\n{text}\n')
+    return StrategyComparison(str(solver), (), [STRATEGIES[name] for name in names], ranks, launcher, folder / "out")
+
+
+def test_all_trials_are_checked_before_the_first_run(tmp_path: Path) -> None:
+    text = "average_param { }\nparallel_param { batch_scope: GLOBAL }"
+    with pytest.raises(UserError) as error:
+        comparison(tmp_path, text, "DATA", "AGWU+IDPA", "SGWU+UDPA", "AGWU+UDPA").run()
+    first, second = str(error.value).splitlines()
+    assert "solver.prototxt:2:1: average_param" in first and first.endswith("(AGWU+IDPA, AGWU+UDPA)")
+    assert "exchange: SGWU" in second and second.endswith("(SGWU+UDPA)")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_best_snapshot_is_left_out_with_a_notice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen = []
+
+    def train(command: Sequence[str], log: int) -> int:
+        seen.append(command)
+        return 1
+
+    monkeypatch.setattr("bpt.apps.compare.strategy_comparison._wait", train)
+    text = 'snapshot_best: "accuracy" test_interval: 1 test_iter: 1'
+    assert comparison(tmp_path, text, "DATA", "AGWU+IDPA").run() == 1
+    assert all('--set=snapshot_best: ""' in command for command in seen) and len(seen) == 2
+    assert "snapshot_best has no effect" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("printed", "flag"),
+    [("mpirun has detected an attempt to run as root: --allow-run-as-root", "--allow-run-as-root"),
+     ("There are not enough slots available in the system", "--oversubscribe")],
+)  # fmt: skip
+def test_a_flag_that_mpirun_lacks_is_asked_for_before_the_first_run(printed: str, flag: str, tmp_path: Path) -> None:
+    mpirun = tmp_path / "mpirun"
+    mpirun.write_text(f"#!/bin/sh\necho '{printed}' >&2\nexit 1\n")
+    mpirun.chmod(0o755)
+    with pytest.raises(UserError, match=f"add --mpirun={flag}"):
+        comparison(tmp_path, "", "DATA", launcher=[str(mpirun), "-n", "3"]).run()
+    assert not (tmp_path / "out").exists()
+    mpirun.write_text("#!/bin/sh\nexit 0\n")
+    check_mpirun([str(mpirun), "-n", "3"])
 
 
 def test_labels_do_not_overlap() -> None:

@@ -19,6 +19,8 @@ from bpt.apps.export.random_inputs import RandomInputs
 from bpt.base.errors import RunError
 from bpt.cli.main import main
 from bpt.config.plan.nets import file_plan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.parse import parse_text
 from bpt.nn.net_graph import build_graph_of
 from tests.support.pycaffe_texts import inner_product, inputs, layer, numbers, write
 
@@ -49,6 +51,22 @@ def test_onnx(net: bpt.Net, capsys: pytest.CaptureFixture[str]) -> None:
     (prob,) = session.run(["prob"], {"x": numbers(2, 3, seed=1)})
     np.testing.assert_allclose(prob, net.forward(x=numbers(2, 3, seed=1))["prob"], rtol=1e-5)
     assert sorted(path.name for path in Path().iterdir()) == ["net.prototxt", "out.onnx", "w.caffemodel"]
+
+
+def test_metadata_of_onnx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    onnx = pytest.importorskip("onnx")
+    monkeypatch.chdir(tmp_path)
+    text = inputs(pixels=(1, 1, 4, 4)) + inner_product("pixels", "ip", 2) + layer("Softmax", "ip", "prob")
+    with bpt.Net(write(tmp_path, text), bpt.TEST) as made:
+        made.save("w_iter_1.caffemodel")
+    Path("w_preprocessing.prototxt").write_text("height: 6 width: 6 transform_param { crop_size: 4 scale: 0.5 }\n")
+    Path("classes.txt").write_text("dark\nbright\n")
+    list(export_net(ExportRequest("net.prototxt", "out.onnx", ("w_iter_1.caffemodel",))))
+    found = {entry.key: entry.value for entry in onnx.load("out.onnx").metadata_props}
+    assert (found["bpt.input"], found["bpt.classes"]) == ("pixels", "dark\nbright")
+    record = parse_text(found["bpt.preprocessing"], pb.ImagePreprocessing).message
+    assert (record.channels, record.height, record.width) == (1, 6, 6)
+    assert (record.transform_param.crop_size, record.transform_param.scale) == (4, 0.5)
 
 
 def test_pt2(net: bpt.Net) -> None:

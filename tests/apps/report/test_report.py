@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from bpt.apps.report.curve_chart import draw_chart, enclosing_ticks, round_ticks, tick_label
+from bpt.apps.report.run_history import run_names
 from bpt.cli.main import main
 
 RANK = {"rank": 0, "host": "<b>a", "computing": 0.0104, "data": 0.001, "exchange": 0.0, "pipeline": None}
@@ -30,6 +31,33 @@ RECORDS = [
     {"kind": "test", "time": 17.0, "iteration": 20, "net": 0, "loss": 1.0, "outputs": {"acc<": 0.75, "many": [1, 2]}},
     {"kind": "end", "time": 18.5},
 ]
+
+
+@pytest.mark.parametrize(
+    ("paths", "names"),
+    [
+        (["x/run.jsonl", "x/other.jsonl"], ["run", "other"]),
+        (["x/metrics.jsonl", "y/metrics.jsonl"], ["x", "y"]),
+        (["x/run.jsonl", "y/run.jsonl", "y/other.jsonl"], ["x/run", "y/run", "other"]),
+        (["a/x/metrics.jsonl", "b/x/metrics.jsonl"], ["a/x", "b/x"]),
+    ],
+)
+def test_runs_have_names_that_tell_them_apart(paths: list[str], names: list[str]) -> None:
+    assert run_names(paths) == names
+
+
+def test_the_same_file_twice_has_one_name() -> None:
+    first, second = run_names(["x/run.jsonl", "x/run.jsonl"])
+    assert first == second
+
+
+def test_charts_of_one_page_share_their_axes(tmp_path: Path) -> None:
+    page = tmp_path / "run.html"
+    assert main(["report", write(tmp_path / "one.jsonl"), "--output", str(page)]) == 0
+    charts = re.findall(r"<svg viewBox=.*?</svg>", page.read_text(encoding="utf-8"), re.DOTALL)
+    ticks = [tuple(re.findall(r'middle">([\d.]+)</text>', chart)) for chart in charts[1:]]
+    assert len(ticks) == 6 and set(ticks[::2]) == {("0", "5", "10", "15", "20")}
+    assert set(ticks[1::2]) == {("0", "2", "4", "6")}
 
 
 class Nesting(HTMLParser):

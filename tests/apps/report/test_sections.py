@@ -50,6 +50,30 @@ def test_the_confusion_and_the_worst_mistakes(folder: Path) -> None:
     assert text.count("data:image/png;base64,") == 4  # each with its evidence
 
 
+def test_mistakes_name_the_files_of_the_pictures(folder: Path) -> None:
+    """Also in a random order: each file's name has its shade and its label."""
+    pytest.importorskip("matplotlib")
+    image = pytest.importorskip("PIL.Image")
+    lines = [
+        f"{shade}_{label}.png {label}" for shade, label in ((0, 0), (40, 1), (80, 1), (200, 0), (240, 0), (250, 1))
+    ]
+    for line in lines:
+        image.new("L", (2, 2), int(line.partition("_")[0])).save(line.partition(" ")[0])
+    Path("pictures.txt").write_text("\n".join(lines))
+    text = Path("net.prototxt").read_text()
+    data = 'image_data_param { source: "pictures.txt" batch_size: 3 is_color: false shuffle: true }'
+    data += " transform_param { scale: 0.00392156862 }"
+    start = text.index("hdf5_data_param")
+    text = text[:start] + data + text[text.index("}", start) + 1 :]
+    Path("net.prototxt").write_text(text.replace("HDF5Data", "ImageData"))
+    report(ReportRequest(["run.jsonl"], "run.html", "solver.prototxt", ["net.caffemodel"]))
+    page = Path("run.html").read_text()
+    said = re.findall(r"<figcaption>sample \d \((\d+)_(\d).png\): label class (\d), predicted class (\d)", page)
+    assert [(shade, label) for shade, label, *_ in said] == [("240", "0"), ("40", "1"), ("200", "0"), ("80", "1")]
+    assert all(label == seen != predicted for _, label, seen, predicted in said)
+    assert "By the weights of net.caffemodel" in page
+
+
 def test_names_of_classes(folder: Path) -> None:
     """Those of --labels, or of classes.txt beside the network's text."""
     pytest.importorskip("matplotlib")

@@ -52,6 +52,15 @@ def test_means() -> None:
     assert scores.loss == 0
 
 
+def test_a_deploy_text_scores_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    start = NET.index('layer { name: "ip"')
+    text = 'layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 1 dim: 1 dim: 1 } } }\n'
+    Path("deploy.prototxt").write_text(text + NET[start : NET.index('layer { name: "quiet"')])
+    score("deploy.prototxt", ["net.caffemodel"], 1, CPU)
+    last = caplog.records[-1]
+    assert last.levelname == "WARNING" and last.getMessage().startswith("deploy.prototxt: these numbers score nothing")
+
+
 def test_samples_that_count_more_than_once_are_told(caplog: pytest.LogCaptureFixture) -> None:
     for iterations, says in (
         (2, []),

@@ -181,7 +181,8 @@ def test_missing_folder_and_empty_files(tmp_path: Path) -> None:
 
 
 def test_wrong_kinds_are_named() -> None:
-    wanted = "not a binary file of weights (caffemodel)"
+    reads = "bpt reads .caffemodel and HDF5 files of weights; bpt convert makes one of other formats"
+    wanted = f"not a binary file of weights (caffemodel); {reads}"
     assert complaint(STATE) == f"is a binary solver state (solverstate), {wanted}"
     assert complaint(INPUTS / "solver.prototxt") == f"is a text file (prototxt), {wanted}"
     assert complaint(INPUTS / "lenet_opts_iter_30.caffemodel.h5") == f"is an HDF5 file, {wanted}"
@@ -198,7 +199,7 @@ def test_damaged_files(tmp_path: Path) -> None:
     path.write_bytes(content[: len(content) // 2])
     assert complaint(path) == "is a binary file of weights (caffemodel), but damaged or truncated"
     path.write_bytes(random.Random(3).randbytes(1000))
-    assert complaint(path) == "is not a binary file of weights (caffemodel)"
+    assert complaint(path).startswith("is not a binary file of weights (caffemodel); bpt reads .caffemodel and HDF5")
 
 
 def test_small_messages_of_no_clear_kind_are_read(tmp_path: Path) -> None:

@@ -58,6 +58,13 @@ def test_what_can_be_run_passes(exchange: str, text: str, tmp_path: Path) -> Non
     check(outer(tmp_path, text, exchange))
 
 
+def test_an_empty_text_clears_the_best_snapshot(tmp_path: Path) -> None:
+    text = "parallel_param { exchange: AGWU } test_iter: 1 test_interval: 1 snapshot_best: "
+    check(solver(tmp_path, f'{text}""'))
+    with pytest.raises(PrototxtError, match="snapshot_best writes the state"):
+        check(solver(tmp_path, f'{text}"accuracy"'))
+
+
 @pytest.mark.parametrize(
     ("text", "column", "message"),
     [
