@@ -9,8 +9,8 @@ Read the files in this order:
 1. ``pipeline_rules.py``, ``replica_rules.py`` and ``model.py``: what combines, and the model of a pipeline.
 2. ``pipeline_schedules.py``: GPipe, 1F1B and zero bubble; ``stage_instructions.py`` and ``stage_schedulers.py``: the
    schedules as instructions of each stage. The engine executes them: ``bpt/engine/weight_gradients.py`` (backward
-   passes in two parts), ``recomputed_pass.py``, ``weight_stashing.py``, and ``optim/rules/look_ahead.py`` (the
-   correction of delayed gradients).
+   passes in two parts), ``bpt/engine/recomputed_pass.py``, ``bpt/engine/weight_stashing.py``, and
+   ``bpt/engine/optim/rules/look_ahead.py`` (the correction of delayed gradients).
 3. ``simulation`` and ``pipeline_clock.py``: the schedules on a virtual clock.
 4. ``devices.py``, ``capacities.py``, ``placement`` and ``stage_placement.py``: which stage runs which layers.
 5. ``stage.py`` and ``stage_links.py``: the messages between stages.

@@ -9,7 +9,6 @@ from bpt.base.violation import refuse
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_graph import LayerGraph
-from bpt.parallel.pipeline.stage_placement import check_stage_count
 from bpt.system.comm.base import Communicator
 from bpt.system.comm.grid import ProcessGrid
 from bpt.train.rules.violations import violations_of_net, violations_of_ranks
@@ -31,7 +30,10 @@ def make_grid(
         TooManyStagesError: the net cannot be cut into so many stages, on any number of ranks.
         PrototxtError: the ranks do not form such a grid, or a net cannot be divided.
     """
-    if graph.phase == pb.TRAIN:
+    if graph.phase == pb.TRAIN and plan.parallel_param.depth > 1:
+        # Only what this run needs; see docs/architecture.md.
+        from bpt.parallel.pipeline.stage_placement import check_stage_count  # noqa: PLC0415
+
         check_stage_count(plan, graph)
     refuse(plan, violations_of_ranks(plan, world.size, on_gpu))
     grid = ProcessGrid.make(world, plan.parallel_param.layout(world.size))
