@@ -20,6 +20,7 @@ from bpt.base.errors import BptError, first_line_of
 from bpt.engine.compute import LibraryCompute, Place, Start, Tensors, Update
 from bpt.graph.segments import Segment
 from bpt.nn.fusion.fusion_steps import hook_tables
+from bpt.nn.layers import Layer
 from bpt.nn.layers.label_guard import LabelGuard
 from bpt.nn.net import Net
 
@@ -72,7 +73,7 @@ class ReplayedCompute(LibraryCompute):
     def forward_backward(
         self, segment: Segment, bottoms: Tensors, start: Start, update: Update | None = None
     ) -> Outcome:
-        if self._refusal or any(self._hooks):
+        if self._refusal or any(self._hooks) or any(map(_is_hooked, self._parameters)):
             return super().forward_backward(segment, bottoms, start, update)
         inputs = {**bottoms, **self._net.draw(self._place, inputs=False)}
         key = self._key_of(inputs)
@@ -85,8 +86,12 @@ class ReplayedCompute(LibraryCompute):
         return self._settled(segment, inputs, start)
 
     @cached_property
+    def _layers(self) -> list[Layer]:
+        return [self._net.layer(node) for node in self._net.graph.nodes]
+
+    @cached_property
     def _hooks(self) -> Sequence[object]:
-        return hook_tables(map(self._net.layer, self._net.graph.nodes))
+        return hook_tables(self._layers)
 
     @cached_property
     def _parameters(self) -> list[torch.nn.Parameter]:
@@ -105,6 +110,8 @@ class ReplayedCompute(LibraryCompute):
             return "its ranks take turns with the shares of a batch"
         for node in self._net.graph.nodes:
             layer = self._net.layer(node)
+            if not node.bottoms and node.needs_backward:  # such layers run before the recorded pass
+                return f'layer "{node.name}" ({node.type}) has no bottom, and is trained'
             draws = not (layer.sample_independent or node.type in WITHOUT_DRAWS)
             if node.bottoms and (draws or layer.rows_by_data or layer.hidden_state):
                 return f'layer "{node.name}" ({node.type}) may depend on more than its bottoms, such as the iteration'
@@ -114,8 +121,9 @@ class ReplayedCompute(LibraryCompute):
         """Return all that a recorded pass depends on beside the values of its inputs and parameters."""
         context = self._net.context
         shapes = [(edge, each.shape, each.stride(), each.dtype) for edge, each in inputs.items()]
-        places = [(each.data_ptr(), each.stride()) for each in self._parameters]
-        return shapes, places, context.loss_scale, context.rotation, self._net.training, torch.get_num_threads()
+        places = [(each.data_ptr(), each.stride(), each.requires_grad) for each in self._parameters]
+        modes = [layer.training for layer in self._layers]
+        return shapes, places, context.loss_scale, context.rotation, modes, torch.get_num_threads()
 
     def _plain(self, segment: Segment, inputs: Tensors, start: Start) -> Outcome:
         """Run the pass from what the layers without bottoms have made."""
@@ -140,7 +148,7 @@ class ReplayedCompute(LibraryCompute):
         return tops, diffs
 
     def _record(self, segment: Segment, inputs: Tensors, start: Start) -> Outcome:
-        """Run the pass plainly, record it, and compare; a failure changes nothing but that passes stay plain."""
+        """Run the pass plainly, record it, and compare. After a failure passes stay plain, and nothing else changes."""
         parameters, statistics = self._parameters, self._statistics
         earlier = [each.grad for each in parameters]
         _set_grads(parameters, [None] * len(parameters))
@@ -156,7 +164,7 @@ class ReplayedCompute(LibraryCompute):
                 raise RuntimeError("it computes other numbers than the plain pass")
         except BptError as error:
             self._refuse(str(error))
-        except (RuntimeError, AssertionError, AttributeError, TypeError) as error:
+        except Exception as error:  # torch's classes for this are not public: they may fail in any way
             self._refuse(first_line_of(error))
         else:
             self._accept()
@@ -211,6 +219,11 @@ def _sources_apart(net: Net) -> Iterator[None]:
         yield
     finally:
         net.sources_apart = before
+
+
+def _is_hooked(parameter: Tensor) -> bool:
+    """Return whether a hook of torch watches the gradient of a parameter."""
+    return bool(parameter._backward_hooks or parameter._post_accumulate_grad_hooks)
 
 
 def _set_grads(parameters: Sequence[torch.nn.Parameter], grads: Sequence[Tensor | None]) -> None:

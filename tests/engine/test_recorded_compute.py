@@ -52,6 +52,19 @@ layer {{ name: "mean" type: "Pooling" bottom: "norm" top: "mean"
         pooling_param {{ pool: AVE kernel_size: 2 stride: 2 }} }}
 layer {{ name: "join" type: "Concat" bottom: "mean" bottom: "mean" top: "top" }}
 {LOSS}"""
+PARAMETER = """
+layer { name: "data" type: "DummyData" top: "data" top: "label" dummy_data_param {
+  shape { dim: 8 dim: 3 dim: 8 dim: 8 } shape { dim: 8 }
+  data_filler { type: "gaussian" std: 1 } data_filler { type: "constant" value: 1 } } }
+layer { name: "conv" type: "Convolution" bottom: "data" top: "conv"
+  convolution_param { num_output: 4 kernel_size: 3 pad: 1 weight_filler { type: "xavier" } } }
+layer { name: "p" type: "Parameter" top: "p" parameter_param { shape { dim: 8 dim: 4 dim: 8 dim: 8 } } }
+layer { name: "sum" type: "Eltwise" bottom: "conv" bottom: "p" top: "sum" }
+layer { name: "ip" type: "InnerProduct" bottom: "sum" top: "ip"
+  inner_product_param { num_output: 3 weight_filler { type: "xavier" } } }
+layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }
+"""
+"""A layer without bottoms that is trained."""
 NETS = {"residual": RESIDUAL, "local": LOCAL}
 
 
@@ -173,3 +186,18 @@ def test_a_label_that_is_no_class_has_the_error_of_the_plain_pass(tmp_path: Path
         with pytest.raises(DataError, match='layer "loss": label 3 at position 5 of "y" is outside'):
             solver.step(1)
         assert all(map(torch.equal, solver.net.parameters(), before))
+
+
+def test_a_layer_without_bottoms_is_trained(tmp_path: Path) -> None:
+    expected, found = (trained(tmp_path, PARAMETER, plain=plain) for plain in (True, False))
+    assert found[0] == expected[0]
+    assert all(map(torch.equal, found[2], expected[2]))
+    assert sum(float(tensor.abs().sum()) for tensor in found[2] if tuple(tensor.shape) == (8, 4, 8, 8)) > 0
+
+
+def test_a_hook_of_a_parameter_sees_each_gradient(tmp_path: Path) -> None:
+    seen: list[float] = []
+    solver = solver_of(tmp_path, LOCAL)
+    next(iter(solver.net.parameters())).register_hook(lambda grad: seen.append(float(grad.sum())))
+    solver.step(SETTLED_AFTER + 4)
+    assert len(seen) == SETTLED_AFTER + 4

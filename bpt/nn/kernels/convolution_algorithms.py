@@ -8,7 +8,7 @@ little memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from math import prod
 from typing import NamedTuple
@@ -154,7 +154,12 @@ class _Convolve(torch.autograd.Function):
 
 def _chosen(role: KernelRole, algorithms: Algorithms, x: Tensor, weight: Tensor, steps: ConvolutionSteps) -> Algorithm:
     algorithm = algorithms.get(role, Algorithm.TORCH)
-    usable = algorithm == Algorithm.TORCH or _runs(algorithm, role, x, weight, steps)
+    known: dict[KernelRole, Collection[Algorithm]] = {
+        KernelRole.FORWARD: FORWARD,
+        KernelRole.BY_DATA: BY_DATA,
+        KernelRole.BY_WEIGHTS: BY_WEIGHTS,
+    }
+    usable = algorithm in known[role] and (algorithm == Algorithm.TORCH or _runs(algorithm, role, x, weight, steps))
     return algorithm if usable else Algorithm.TORCH
 
 

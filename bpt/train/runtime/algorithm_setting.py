@@ -33,7 +33,7 @@ LOG = logging.getLogger("bpt")
 MARGIN = 0.98  # the fraction of an iteration's time by TORCH above which the whole net keeps TORCH
 
 
-class Kernels(IntEnum):
+class KernelChoice(IntEnum):
     """The algorithms of all kernels of a net."""
 
     TORCH = 0
@@ -49,14 +49,14 @@ class Kernels(IntEnum):
 class AlgorithmsChoice(MeasuredChoice):
     """The comparison of whole iterations: a kernel in a net may be slower than in a trial by itself."""
 
-    names = Kernels
-    candidates = (Kernels.TORCH, Kernels.FASTEST)
-    auto = Kernels.AUTO
+    names = KernelChoice
+    candidates = (KernelChoice.TORCH, KernelChoice.FASTEST)
+    auto = KernelChoice.AUTO
     trials = 3
 
     def _best(self) -> int:
         torch, fastest = map(self.fastest, self.candidates)
-        return Kernels.FASTEST if fastest < MARGIN * torch else Kernels.TORCH
+        return KernelChoice.FASTEST if fastest < MARGIN * torch else KernelChoice.TORCH
 
 
 class _RankTimes(NamedTuple):
@@ -123,7 +123,7 @@ class AlgorithmSetting:
         elif self._choice.record(max(self._world.allgather(seconds))):
             self._end()
         else:
-            self._use(self._found if self._choice.engine == Kernels.FASTEST else [])
+            self._use(self._found if self._choice.engine == KernelChoice.FASTEST else [])
         return self.settled
 
     def _try(self, seconds: float) -> None:
@@ -144,15 +144,15 @@ class AlgorithmSetting:
         found, iteration = choose([rank.times for rank in everybody]), max(rank.seconds for rank in everybody)
         saved = operator.micro_batches * sum(each.by_torch - each.seconds for each in found)
         self._found = found if saved >= (1 - MARGIN) * iteration else []
-        self._choice = AlgorithmsChoice(Kernels.AUTO)
+        self._choice = AlgorithmsChoice(KernelChoice.AUTO)
         if not self._found:
-            self._choice.settle(Kernels.TORCH)
+            self._choice.settle(KernelChoice.TORCH)
             self._end()
 
     def _end(self) -> None:
         """Make the choice final."""
         assert self._choice is not None
-        is_better = self._choice.engine == Kernels.FASTEST
+        is_better = self._choice.engine == KernelChoice.FASTEST
         self._settled = True
         self._use(self._found if is_better else [])
         graph = self._operator.net.graph

@@ -170,3 +170,15 @@ def test_a_layer_by_other_algorithms(last: bool) -> None:
 def test_a_convolution_over_another_axis_has_no_choice() -> None:
     layer = one_layer('type: "Convolution" convolution_param { num_output: 4 kernel_size: 3 axis: 2 }', (2, 2, 3, 8, 8))
     assert layer.kernels(draw(2, 2, 3, 8, 8)) == {}
+
+
+@pytest.mark.parametrize("algorithm", [Algorithm.ONEDNN, Algorithm.BLAS, Algorithm.PATCHES])
+def test_an_algorithm_that_a_kernel_does_not_have_is_torchs(algorithm: Algorithm) -> None:
+    x, weight, dy = draw(2, 3, 6, 6), draw(4, 3, 3, 3), draw(2, 4, 4, 4)
+    strange = {KernelRole.BY_DATA: algorithm}
+    if algorithm != Algorithm.PATCHES:
+        strange |= {KernelRole.FORWARD: algorithm, KernelRole.BY_WEIGHTS: algorithm}
+    for found, expected in zip(
+        run(x, weight, None, PLAIN, strange, dy), run(x, weight, None, PLAIN, {}, dy), strict=True
+    ):
+        assert torch.equal(found, expected)
