@@ -61,17 +61,19 @@ class StrategyComparison:
             FileError: the folder cannot be written to.
         """
         self._check_folder()
-        sources = [(trial.name, self._settings(trial)[1]) for trial in self.trials]
-        check_trials(sources, self.ranks)
+        settings = [self._settings(trial) for trial in self.trials]
+        check_trials(
+            [(trial.name, source) for trial, (_, source) in zip(self.trials, settings, strict=True)], self.ranks
+        )
         check_mpirun(self.launcher)
         self._make_folder()
-        if any(_NO_BEST in self._settings(trial)[0] for trial in self.trials):
+        if any(_NO_BEST in pieces for pieces, _ in settings):
             print("snapshot_best has no effect in bpt compare, which needs no best snapshot", file=sys.stderr)
         results = []
-        for number, trial in enumerate(self.trials, 1):
+        for number, (trial, (pieces, source)) in enumerate(zip(self.trials, settings, strict=True), 1):
             print(f"{number} of {len(self.trials)}: {trial.name} …", file=sys.stderr, flush=True)
             start = time.monotonic()
-            result = self._train(trial)
+            result = self._train(trial, pieces, source.param.parallel_param.exchange in _OUTER)
             outcome = f"failed: {result.failure}" if result.failure else f"{result.measure} {result.final:.4g}"
             print(f"    {outcome} ({time.monotonic() - start:.1f} s)", file=sys.stderr, flush=True)
             results.append(result)
@@ -103,9 +105,7 @@ class StrategyComparison:
             pieces.append(_NO_BEST)  # otherwise it names the output that decides about stopping
         return pieces, read_solver(self.solver, pieces)
 
-    def _train(self, trial: TrainingTrial) -> TrialResult:
-        pieces, source = self._settings(trial)
-        is_outer = source.param.parallel_param.exchange in _OUTER
+    def _train(self, trial: TrainingTrial, pieces: Sequence[str], is_outer: bool) -> TrialResult:
         folder = self.output / trial.name
         folder.mkdir()
         metrics, log = folder / "metrics.jsonl", folder / "train.log"

@@ -94,10 +94,7 @@ def check_stage_count(plan: RunPlan, graph: LayerGraph) -> None:
     Raises:
         TooManyStagesError: at what says how many stages there are.
     """
-    depth = plan.parallel_param.depth
-    if depth < 2:
-        return
-    devices = [Device(f"device {stage}") for stage in range(depth)]
+    devices = [Device(f"device {stage}") for stage in range(plan.parallel_param.depth)]
     try:
         check_enough(problem_of(graph, devices, DeviceLink(), plan.parallel_param.pipeline_param, plan.precision))
     except TooManyStagesError as error:
