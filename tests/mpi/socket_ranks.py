@@ -27,7 +27,7 @@ def main() -> None:
     comm.Barrier()
     before = sockets()
     for group in groups:
-        group.Allreduce(np.ones(1000, np.float32))
+        group.Allreduce(np.ones(100_000, np.float32))
     comm.Barrier()
     if comm.rank == 0:
         print(sockets() - before, "sockets for", GROUPS, "groups", flush=True)

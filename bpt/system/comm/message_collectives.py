@@ -22,6 +22,7 @@ from bpt.system.comm.ring_reduction import ring_allreduce
 from bpt.system.comm.tree_collectives import children_of, tree_bcast, tree_reduce
 from bpt.system.comm.window import Memory, Window, aligned
 
+SHORT = 2**16  # bytes of a buffer: below, the number of messages determines the time of a sum
 WORTH_A_RING = 2**18  # bytes of a rank's piece
 _OWN_TAG = MAX_TAG + 1  # the tag of messages of this file's collectives
 
@@ -107,9 +108,10 @@ def allreduce(comm: Messages, buffer: Buffer) -> None:
     """Leave the sum over all ranks in ``buffer``; a collective call whose arguments are those of ``ring_allreduce``.
 
     P ranks send 2 P (P - 1) messages round a ring, and 2 (P - 1) along a tree. Within a host both move as many bytes,
-    so the ring pays only for long pieces. Between hosts it loads each link least.
+    so the ring pays only for long pieces. Between hosts it loads each link least, which matters unless the buffer is
+    SHORT.
     """
-    if comm.spans_hosts or buffer.nbytes >= comm.size * WORTH_A_RING:
+    if buffer.nbytes >= (SHORT if comm.spans_hosts else comm.size * WORTH_A_RING):
         ring_allreduce(comm, buffer)
     else:
         tree_reduce(comm, buffer)

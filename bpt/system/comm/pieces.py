@@ -32,10 +32,10 @@ def runs(buffer: Buffer | None, counts: Counts) -> list[Buffer]:
     return np.split(flat(buffer), np.cumsum(counts)[:-1])
 
 
-def pieces(buffer: Buffer) -> Iterator[Buffer]:
-    """Yield the buffer in runs of at most PIECE bytes; an empty one is one piece."""
+def pieces(buffer: Buffer, most: int | None = None) -> Iterator[Buffer]:
+    """Yield the buffer in runs of at most ``most`` bytes, or of PIECE; an empty one is one piece."""
     whole = flat(buffer)
-    step = max(1, PIECE // whole.itemsize)
+    step = max(1, min(most or PIECE, PIECE) // whole.itemsize)
     for start in range(0, max(1, whole.size), step):
         yield whole[start : start + step]
 

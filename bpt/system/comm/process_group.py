@@ -25,7 +25,7 @@ from torch.distributed.rendezvous import rendezvous
 from bpt.base.errors import BptError, LostRankError, RunError, first_line_of
 from bpt.system.comm.base import Buffer, Request
 from bpt.system.comm.connectivity import lost_rank_error, name_of
-from bpt.system.comm.message_collectives import MessageCommunicator
+from bpt.system.comm.message_collectives import SHORT, MessageCommunicator
 from bpt.system.comm.objects import DamagedObjectError
 from bpt.system.comm.pieces import flat
 from bpt.system.comm.processes import Win
@@ -147,7 +147,7 @@ class GlooCommunicator(MessageCommunicator):
     def _Allreduce(self, buffer: Buffer) -> None:
         if self._group is None or buffer.size == 0:
             return
-        if buffer.dtype in _SUMMED:
+        if buffer.dtype in _SUMMED and buffer.nbytes >= SHORT:  # gloo sends many messages for a sum, one after another
             self._group.allreduce([torch.from_numpy(flat(buffer))]).wait()
         else:
             super()._Allreduce(buffer)

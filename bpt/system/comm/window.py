@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,18 +54,19 @@ class Window(ABC):
         Only then does a waiting rank look again: whoever changes an input of a ``done`` calls it afterwards.
         """
 
-    def wait(self, done: Callable[[], bool]) -> None:
-        """Return as soon as ``done()`` is true, without using up the core; recorded as "wait".
+    def wait(self, done: Callable[[], bool], recorded: bool = True) -> None:
+        """Return as soon as ``done()`` is true, without using up the core.
 
         Args:
             done: reads the window. This thread calls it repeatedly, each time after a ``Sync``, until it is true. It
                 must neither wait nor communicate.
+            recorded: as a call "wait"; not within another call.
 
         Raises:
             LostRankError: a rank of the window is gone. A failure that leaves it alive ends the wait with the job, as
                 in any call.
         """
-        with self._call("wait"):
+        with self._call("wait") if recorded else nullcontext():
             self._wait(done)
 
     @abstractmethod

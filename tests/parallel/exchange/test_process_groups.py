@@ -44,7 +44,16 @@ def summed(comm: Communicator, kind: str, param: ParallelSpec) -> tuple[dict[str
 
 @pytest.mark.parametrize("kind", ["ALLREDUCE", "RING"])
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_sums_and_counted_bytes_are_those_of_the_communicator(kind: str, ranks: int) -> None:
+@pytest.mark.parametrize("shares", [True, False], ids=["shared memory", "gloo"])
+def test_sums_and_counted_bytes_are_those_of_the_communicator(
+    kind: str, ranks: int, shares: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(comm: Communicator) -> None:
+        raise RunError("the ranks on host a cannot share 4194432 bytes of memory")
+
+    if not shares:
+        monkeypatch.setattr(process_groups, "WindowSum", refuse)
+
     def run(comm: Communicator) -> None:
         grads, calls = summed(comm, kind, BY_TORCH)
         expected, counted = summed(comm, "ALLREDUCE", ParallelSpec())
@@ -55,6 +64,7 @@ def test_sums_and_counted_bytes_are_those_of_the_communicator(kind: str, ranks: 
         assert bits == [bits[0]] * comm.size
 
     run_ranks(ranks, run)
+    assert ("gloo sums gradients, which is slower: the ranks on host a cannot share" in caplog.text) != shares
 
 
 @pytest.mark.parametrize(
