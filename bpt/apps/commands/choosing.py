@@ -1,14 +1,17 @@
 """``parallel_param { auto: true }``: measure the ranks of a job briefly, and find the fastest plan for them.
 
+If the forecasts of several plans are close, the ranks try these plans.
+
 A run that resumes from a snapshot uses the plan of the snapshot, if it has the same number of ranks.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 import torch
 
@@ -20,9 +23,12 @@ from bpt.graph.layer_graph import LayerGraph
 from bpt.nn.net_graph import build_graph_of
 from bpt.parallel.cluster.cluster import Cluster
 from bpt.perf.forecast.drift import PlanAssumptions
+from bpt.perf.forecast.forecast import Forecast
 from bpt.perf.forecast.net_costs import costs_for
 from bpt.perf.forecast.search import SearchResult, search
 from bpt.perf.planner.auto import reasons
+from bpt.perf.planner.plan_report import milliseconds
+from bpt.perf.planner.plan_trials import contenders, time_plan
 from bpt.perf.speeds.job_cluster import measured_cluster
 from bpt.system.comm.agreement import check_same, outcome_of_first
 from bpt.system.comm.base import Communicator
@@ -33,6 +39,7 @@ from bpt.train.state import read_state
 
 LOG = logging.getLogger("bpt")
 SHOWN = 8  # nodes in a log line
+CLEARLY = 1.02  # ratio of measured times from which on another plan is taken than that with the best forecast
 
 
 @dataclass(frozen=True)
@@ -81,17 +88,52 @@ def choose(plan: RunPlan, world: Communicator, device: torch.device, resume: str
     cluster = measured_cluster(plan, graph, device, world)
     basis: list[PlanAssumptions] = []
 
-    def search_here() -> tuple[bytes, list[str]]:
+    def search_here() -> list[_Candidate]:
         costs = costs_for(plan, graph)
         found = search(plan, costs, cluster, tests=tests)
         basis.append(PlanAssumptions(plan, costs, cluster, tests))
-        return chosen_of(found.best[0].plan.parallel_param).SerializeToString(), list(_choice_lines(found, cluster))
+        return [
+            _Candidate(
+                chosen_of(made.plan.parallel_param).SerializeToString(), made.seconds, list(reasons(made, found))
+            )
+            for made in contenders(found.best)
+        ]
 
-    serialized, lines = outcome_of_first(world, None if world.rank else search_here)
-    for line in lines:
+    candidates = outcome_of_first(world, None if world.rank else search_here)
+    LOG.info("Auto: measured %s", _speeds_line(cluster))
+    plans = [with_chosen(plan, pb.ParallelParameter.FromString(each.chosen)) for each in candidates]
+    number = _fastest(plans, candidates, device, world)
+    for line in (text_of(plans[number]), *candidates[number].reasons):
         LOG.info("Auto: %s", line)
-    chosen = with_chosen(plan, pb.ParallelParameter.FromString(serialized))
-    return Choice(chosen, replace(basis[0], plan=chosen) if basis else None)
+    return Choice(plans[number], replace(basis[0], plan=plans[number]) if basis else None)
+
+
+class _Candidate(NamedTuple):
+    """A plan to choose from: its chosen fields, serialized, and the seconds and the reasons of its forecast."""
+
+    chosen: bytes
+    seconds: float
+    reasons: list[str]
+
+    @classmethod
+    def of(cls, made: Forecast, found: SearchResult) -> _Candidate:
+        chosen = chosen_of(made.plan.parallel_param).SerializeToString()
+        return cls(chosen, made.seconds, list(reasons(made, found)))
+
+
+def _fastest(
+    plans: Sequence[RunPlan], candidates: Sequence[_Candidate], device: torch.device, world: Communicator
+) -> int:
+    """Return the number of the plan with the shortest iterations, by trials if there are several; a collective call."""
+    if len(plans) == 1:
+        return 0
+    LOG.info("Auto: trying %d plans whose forecasts are close", len(plans))
+    seconds = [time_plan(each, device, world) for each in plans]
+    for each, found, candidate in zip(plans, seconds, candidates, strict=True):
+        took, expected = milliseconds(found), milliseconds(candidate.seconds)
+        LOG.info("Auto: %s ms an iteration, %s expected: %s", took, expected, text_of(each))
+    least = min(seconds)
+    return 0 if seconds[0] <= CLEARLY * least else seconds.index(least)
 
 
 def _snapshot_choice(plan: RunPlan, graphs: Sequence[LayerGraph], resume: str, ranks: int) -> bytes | None:
@@ -114,9 +156,6 @@ def _snapshot_choice(plan: RunPlan, graphs: Sequence[LayerGraph], resume: str, r
     return state.chosen.SerializeToString()
 
 
-def _choice_lines(found: SearchResult, cluster: Cluster) -> Iterator[str]:
-    best = found.best[0]
+def _speeds_line(cluster: Cluster) -> str:
     speeds = [f"{node.name}: {node.ranks} x {node.speed:,.4g} samples/s" for node in cluster.nodes[:SHOWN]]
-    yield f"measured {', '.join(speeds)}{' …' if len(cluster.nodes) > SHOWN else ''}"
-    yield text_of(best.plan)
-    yield from reasons(best, found)
+    return f"{', '.join(speeds)}{' …' if len(cluster.nodes) > SHOWN else ''}"

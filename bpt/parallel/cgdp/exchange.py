@@ -102,9 +102,14 @@ class Cgdp(Exchange):
                 self._d2h.after(made)
             copying = partial(self._copying, within, "D2H", piece.nbytes)
             copies = piece.sum.area.write(self._d2h, piece.parameters, copying)
-            self._ends["host"] = self._host.submit(partial(self._accumulate, within, piece, copies, self._turn))
+            summed = self._host.submit(partial(self._accumulate, within, piece, copies, self._turn))
+            self._ends["host"] = summed
             if piece.sum.hosts > 1 and piece.sum.leads:
-                self._ends["between hosts"] = self._between.submit(partial(self._reduce, within, piece, self._turn))
+                # A thread that waits for an event sleeps; one that waits in the window takes time of the core.
+                self._between.after(summed)
+                total = self._between.submit(partial(self._reduce, within, piece, self._turn))
+                self._ends["between hosts"] = total
+                self._h2d.after(total)
             gradients = [_gradient(parameter) for parameter in piece.parameters]
             self._ends["H2D"] = self._h2d.submit(partial(self._bring_back, within, piece, self._turn, gradients))
 

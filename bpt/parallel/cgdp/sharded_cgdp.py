@@ -68,7 +68,7 @@ class ShardedCgdp(ShardedUpdate, Cgdp):
             for piece in self._pieces[segment]:
                 within = partial(self._events.part_of, do.Gather(segment), piece.name)
                 if piece.sum.hosts > 1 and piece.sum.leads:
-                    self._between.submit(partial(_spread, within, piece, turn))
+                    self._h2d.after(self._between.submit(partial(_spread, within, piece, turn)))
                 self._coming[segment] = self._h2d.submit(partial(self._fetch, within, piece, turn))
 
     def _fetch(self, within: Within, piece: ChunkPiece, turn: int) -> None:

@@ -25,7 +25,8 @@ class Sums:
     Attributes:
         short, long: the library's all-reduces of few bytes, and of ``nbytes``, after an iteration.
         ring: the ring's all-reduces of ``nbytes``, after an iteration.
-        busy: the library's all-reduces of few bytes during an iteration, one after another.
+        busy: the library's all-reduces of few bytes during an iteration, one after another; of each iteration the
+            mean, because a rank that is late in one of them delays the next.
         busy_ring: the ring's all-reduces of ``nbytes`` during an iteration.
         nbytes: the bytes of a long sum.
     """

@@ -144,7 +144,7 @@ class _Summing:
             updates.append(work.updating)
             _note(partial(self._by_thread, call), seconds)
         short = partial(self._thread.comm.Allreduce, self._short)
-        self._thread.submit(partial(_note, short, self.seconds.busy, _BUSY), Wait())
+        self._thread.submit(partial(_note_mean, short, self.seconds.busy, _BUSY), Wait())
         work.run()
         self._thread.wait()
         self.interference.append(self._interference(work, median(found)))
@@ -187,6 +187,13 @@ def _note(call: Callable[[], None], seconds: list[float], number: int = 1) -> No
         start = time.perf_counter()
         call()
         seconds.append(time.perf_counter() - start)
+
+
+def _note_mean(call: Callable[[], None], seconds: list[float], number: int) -> None:
+    """Call ``call`` ``number`` times, and append the mean seconds to ``seconds``."""
+    each: list[float] = []
+    _note(call, each, number)
+    seconds.append(fmean(each))
 
 
 def _time_iterations(work: StepBenchmark, summing: _Summing, world: Communicator) -> tuple[list[float], float]:

@@ -35,6 +35,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[Cluster]:
     """The cluster that will be measured, the last of these; none if this is empty."""
     clusters = [UNLIKE]
     monkeypatch.setattr(choosing, "measured_cluster", lambda *_: clusters[-1])
+    monkeypatch.setattr(choosing, "time_plan", lambda *_: 1.0)  # in trials all plans are equally fast
     return clusters
 
 
@@ -51,6 +52,23 @@ def test_unlike_ranks_get_unlike_shares(tmp_path: Path, caplog: pytest.LogCaptur
     assert "Auto: measured node0: 1 x 3 samples/s, node1: 1 x 1 samples/s" in caplog.text
     assert "Bottleneck: computing" in caplog.text
     assert "Plain data parallelism: 4,0" in caplog.text
+
+
+@pytest.mark.parametrize(("seconds", "ring_is_chosen"), [(0.97, True), (0.99, False)])
+def test_a_plan_is_chosen_that_a_trial_shows_to_be_clearly_faster_than_the_one_with_the_best_forecast(
+    tmp_path: Path,
+    seconds: float,
+    ring_is_chosen: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def time_plan(plan: RunPlan, *_: object) -> float:
+        return seconds if "RING" in text_of(plan) else 1.0
+
+    monkeypatch.setattr(choosing, "time_plan", time_plan)
+    with caplog.at_level(logging.INFO, "bpt"):
+        assert ("RING" in chosen(small_solver(tmp_path, AUTO))) == ring_is_chosen
+    assert f"Auto: {seconds * 1e3:.0f} ms an iteration, 2,010 expected: parallel_param {{ exchange: RING" in caplog.text
 
 
 def test_what_is_set_stands(tmp_path: Path) -> None:
