@@ -50,6 +50,7 @@ class Bucket:
         self.names += self._large
         self.packed = {name: p.numel() for name, p in self._small.items()} if len(self._small) > 1 else {}
         self._packed: Tensor | None = None  # where gradients of small ones stay until the next are packed
+        self._packed_parts: list[Tensor] = []  # the part of each
         self._sent: list[Tensor] = []
 
     def pack_gradients(self) -> list[Message]:
@@ -60,6 +61,7 @@ class Bucket:
         """Return the gradients as ``pack_gradients`` does, in the memory of ``device``, which is the same each time."""
         if self._packed is None:
             self._packed = self._make_room(device)
+            self._packed_parts = self._small_parts(self._packed)
         return self._pack(self._packed, lambda parameter: parameter.grad)
 
     def contents(self) -> list[dict[str, Tensor]]:
@@ -71,7 +73,11 @@ class Bucket:
     def unpack_gradients(self) -> None:
         """Set the gradients of the parameters to the content of the messages."""
         for parameter, values in self._unpack():
-            parameter.grad = values.to(parameter.device, parameter.dtype, non_blocking=True)
+            parameter.grad = (
+                values
+                if values.dtype == parameter.dtype and values.device == parameter.device
+                else values.to(parameter.device, parameter.dtype, non_blocking=True)
+            )
 
     def drop_gradients(self) -> None:
         """Drop the gradients: this rank does not need the sums."""
@@ -96,9 +102,11 @@ class Bucket:
 
     def _pack(self, room: Tensor, values_of: Callable[[nn.Parameter], Tensor | None]) -> list[Tensor]:
         self._sent = [room] if self._small else []
-        for parameter, part in zip(self._small.values(), self._small_parts(room), strict=True):
-            values = values_of(parameter)
-            _ = part.zero_() if values is None else part.copy_(values)
+        found = [(part, values_of(each)) for part, each in zip(self._parts_of(room), self._small.values(), strict=True)]
+        if parts := [part for part, values in found if values is not None]:
+            torch._foreach_copy_(parts, [values for _, values in found if values is not None])
+        for part in (part for part, values in found if values is None):
+            part.zero_()
         for parameter in self._large.values():
             values = values_of(parameter)
             self._sent.append(
@@ -111,8 +119,11 @@ class Bucket:
     def _unpack(self) -> Iterator[tuple[nn.Parameter, Tensor]]:
         sent, self._sent = self._sent, []
         if self._small:
-            yield from zip(self._small.values(), self._small_parts(sent.pop(0)), strict=True)
+            yield from zip(self._small.values(), self._parts_of(sent.pop(0)), strict=True)
         yield from zip(self._large.values(), sent, strict=True)
+
+    def _parts_of(self, room: Tensor) -> list[Tensor]:
+        return self._packed_parts if room is self._packed else self._small_parts(room)
 
     def _small_parts(self, packed: Tensor) -> list[Tensor]:
         """Return the small parameters' parts of the message that they share."""

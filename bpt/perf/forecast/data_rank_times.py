@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.autocast import blob_itemsizes
 from bpt.graph.layer_spec import count
 from bpt.parallel.discrete_event import Resource
@@ -38,8 +39,10 @@ class DataRankTimes:
         # part of both that reads parameters and writes their gradients.
         once, each = ((values / faster)[a.data_ranks] for values in a.speeds.pass_seconds)
         self._moving = np.where(micro > 0, (a.speeds.parameter_seconds / faster)[a.data_ranks], 0.0)
-        self._micro = np.where(micro > 0, once - self._moving + micro * each, 0.0)
-        self._whole = np.where(micro > 0, once - self._moving + self._share * each, 0.0)
+        self._fixed = np.where(micro > 0, once - self._moving, 0.0)
+        self._micro = np.where(micro > 0, self._fixed + micro * each, 0.0)
+        self._whole = np.where(micro > 0, self._fixed + self._share * each, 0.0)
+        self._in_two = a.staging is not None and a.staging.rule == pb.PipelineParameter.ZERO_BUBBLE
         self.itemsizes = blob_itemsizes(a.graph, a.plan.precision)
         gathers = a.staging.gathers if a.staging else frozenset()
         self.gathers = frozenset(segment.index for segment in a.segments if segment.start in gathers)
@@ -51,9 +54,7 @@ class DataRankTimes:
         return self._once(("B", segment), lambda: self._backward(stage, segment))
 
     def weights(self, stage: int, segment: int) -> Floats:
-        return self._once(
-            ("V", segment), lambda: self._weights_part(segment) * self._pass(stage, segment, forward=False)
-        )
+        return self._once(("V", segment), lambda: self._weights(stage, segment))
 
     def transfer(self, flow: int, diff: bool) -> Floats:
         return self._once((flow, diff), lambda: self._message(flow, diff))[0]
@@ -95,13 +96,32 @@ class DataRankTimes:
 
     def _backward(self, stage: int, segment: int) -> Floats:
         found: Floats = self._pass(stage, segment, forward=False) + self._border(stage, segment)
+        if self._in_two:
+            found = found + self._fixed_for_weights(stage, segment)
         return found + self.forward(stage, segment) if segment in self._a.recomputed else found
 
-    def _weights_part(self, segment: int) -> float:
-        """Return the part of a backward pass that a pass in two computes in its second part."""
+    def _weights(self, stage: int, segment: int) -> Floats:
+        """Return the seconds of the second part of a backward pass in two: the gradients of weights.
+
+        Each part takes the whole time of a pass that does not depend on samples.
+        """
         span = self._a.segments[segment]
         layers = self._a.costs.layers[span.start : span.end]
-        return sum(cost.weights for cost in layers) / (sum(cost.backward for cost in layers) or 1.0)
+        part = sum(cost.weights for cost in layers) / (sum(cost.backward for cost in layers) or 1.0)
+        fixed = self._fixed_for_weights(stage, segment)
+        found: Floats = part * (self._pass(stage, segment, forward=False) - fixed) + fixed
+        return found
+
+    def _fixed_for_weights(self, stage: int, segment: int) -> Floats:
+        """Return the seconds of a backward pass, whatever its samples, of those layers of a segment that have weights.
+
+        What moves parameters is not included.
+        """
+        a, span = self._a, self._a.segments[segment]
+        work = a.speeds.layer_work[1][span.start : span.end]
+        weighty = [cost.weights > 0 for cost in a.costs.layers[span.start : span.end]]
+        found: Floats = float(work[weighty].sum()) * self._fixed[stage]
+        return found
 
     def _border(self, stage: int, segment: int) -> Floats | float:
         """Return the seconds of the border to the next segment if that is on the same stage, else 0."""

@@ -321,6 +321,19 @@ def test_shares_that_make_the_iteration_short(tmp_path: Path, speeds: tuple[floa
         assert iteration.seconds < 0.95 * compute.seconds
 
 
+@pytest.mark.parametrize(("schedule", "passes"), [("ONE_F_ONE_B", 12 / 12), ("ZERO_BUBBLE", 18 / 12)])
+def test_a_backward_pass_in_two_takes_twice_what_does_not_depend_on_samples(
+    tmp_path: Path, schedule: str, passes: float
+) -> None:
+    """Of two stages one computes at a time, 12 units of work. Backward, conv and ip on the first stage have 6 of them:
+    in two parts, these take what is fixed twice."""
+    plan, costs = small(
+        tmp_path, f"parallel_param {{ num_stages: 2 pipeline_param {{ micro_batches: 1 schedule: {schedule} }} }}"
+    )
+    fixed, none = (forecast(plan, costs, nodes(2, 2, overhead=each)).seconds for each in (0.3, 0.0))
+    assert fixed - none == pytest.approx(0.3 * passes)
+
+
 def test_pieces_of_split_layers_overlap(tmp_path: Path) -> None:
     """ip takes 1/6 s forward and 1/3 s backward, half of it for weights. Its bottoms, 1,024 bytes, travel for as long
     as forward computes, its tops, 24 bytes, for t. In one piece nothing overlaps. In two, half of what travels is
