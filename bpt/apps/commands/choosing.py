@@ -11,6 +11,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import isfinite
 from typing import NamedTuple
 
 import torch
@@ -128,10 +129,12 @@ def _fastest(
     if len(plans) == 1:
         return 0
     LOG.info("Auto: trying %d plans whose forecasts are close", len(plans))
-    seconds = [time_plan(each, device, world) for each in plans]
-    for each, found, candidate in zip(plans, seconds, candidates, strict=True):
-        took, expected = milliseconds(found), milliseconds(candidate.seconds)
-        LOG.info("Auto: %s ms an iteration, %s expected: %s", took, expected, text_of(each))
+    seconds = []
+    for each, candidate in zip(plans, candidates, strict=True):
+        found = time_plan(each, device, world)
+        took = f"{milliseconds(found)} ms an iteration" if isfinite(found) else "cannot run here"
+        LOG.info("Auto: %s, %s expected: %s", took, milliseconds(candidate.seconds), text_of(each))
+        seconds.append(found)
     least = min(seconds)
     return 0 if seconds[0] <= CLEARLY * least else seconds.index(least)
 

@@ -7,16 +7,17 @@ is training like any other, but with a learning rate that changes no weights, an
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
-from math import ceil
 from statistics import median
 
 import torch
 
+from bpt.base.errors import LostRankError, RunError
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.segments import trained_layers
@@ -54,13 +55,27 @@ def contenders(best: Sequence[Forecast]) -> list[Forecast]:
 
 
 def time_plan(plan: RunPlan, device: torch.device, world: Communicator) -> float:
-    """Return the median seconds of an iteration by ``plan``, the same on all ranks; a collective call."""
+    """Return the median seconds of an iteration by ``plan``, the same on all ranks; a collective call.
+
+    They are infinite if the plan cannot run here, for example because ranks cannot share enough memory.
+    """
     options = TrainOptions(device, tries_algorithms=False)
-    with _without_log(), bind(_without_effects(plan), None, world, options) as runtime:
+    with _without_log():
+        try:
+            runtime = bind(_without_effects(plan), None, world, options)
+        except LostRankError:
+            raise
+        except RunError:  # on all ranks; if no other plan is faster, the run itself will raise it again
+            return math.inf
+        return _time_iterations(runtime, world, plan.parallel_param.balance == pb.ParallelParameter.DYNAMIC)
+
+
+def _time_iterations(runtime: Runtime, world: Communicator, balances: bool) -> float:
+    with runtime:
         runtime.settle()
-        runtime.run(SETTLING if plan.parallel_param.balance == pb.ParallelParameter.DYNAMIC else WARM_UP)
+        runtime.run(SETTLING if balances else WARM_UP)
         longest = max(world.allgather(_laps(runtime, 1)[0]))
-        laps = _laps(runtime, min(max(ceil(SECONDS / longest), FEWEST), OFTENEST))
+        laps = _laps(runtime, min(max(math.ceil(SECONDS / longest), FEWEST), OFTENEST))
     return float(world.bcast(median(laps)))
 
 

@@ -189,10 +189,11 @@ def _waking(ranks: Sequence[MeasuredRank], kind: str, links: MeasuredLinks) -> f
 def _last(ranks: Sequence[MeasuredRank], kind: str) -> float:
     """Return the median seconds of sums of a kind, a field of Sums; 0 if there were none.
 
-    Of each sum the rank that arrives last counts, because it does not wait for others.
+    The rank with the smallest median counts, because it waits least for others to begin. It is not another rank for
+    each sum: a sum that ends early for one rank has not ended for the others.
     """
-    found = [min(each) for each in zip(*(getattr(rank.sums, kind) for rank in ranks), strict=True)]
-    return median(found) if found else 0.0
+    found = [getattr(rank.sums, kind) for rank in ranks]
+    return min(map(median, found)) if all(found) else 0.0
 
 
 def _by_pair(hosts: Sequence[str], nodes: Sequence[Node], links: MeasuredLinks) -> tuple[NodeLink, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,17 @@ def test_a_plan_is_chosen_that_a_trial_shows_to_be_clearly_faster_than_the_one_w
     with caplog.at_level(logging.INFO, "bpt"):
         assert ("RING" in chosen(small_solver(tmp_path, AUTO))) == ring_is_chosen
     assert f"Auto: {seconds * 1e3:.0f} ms an iteration, 2,010 expected: parallel_param {{ exchange: RING" in caplog.text
+
+
+def test_a_plan_that_cannot_run_is_not_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(choosing, "time_plan", lambda plan, *_: math.inf if "CGDP" in text_of(plan) else 1.0)
+    with caplog.at_level(logging.INFO, "bpt"):
+        assert chosen(small_solver(tmp_path, AUTO)) == "parallel_param { balance: DYNAMIC }"
+    assert "Auto: cannot run here, 2,004 expected: parallel_param { exchange: CGDP balance: DYNAMIC }" in caplog.text
+    monkeypatch.setattr(choosing, "time_plan", lambda *_: math.inf)
+    assert "CGDP" in chosen(small_solver(tmp_path, AUTO))  # the run itself says why it cannot
 
 
 def test_what_is_set_stands(tmp_path: Path) -> None:

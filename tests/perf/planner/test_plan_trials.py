@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from bpt.base.errors import LostRankError, RunError
 from bpt.config.plan.resolve import read_plan
 from bpt.config.plan.run_plan import RunPlan
 from bpt.parallel.cgdp.tuner import Chunks
 from bpt.perf.forecast.forecast import Forecast, forecast
+from bpt.perf.planner import plan_trials
 from bpt.perf.planner.plan_trials import CLOSE, LONGEST, MOST, contenders, time_plan
 from bpt.system.comm.base import Communicator
+from bpt.system.comm.serial import SerialCommunicator
 from bpt.system.device import CPU
+from bpt.train.runtime.runtime import Runtime
 from bpt.train.solver.solver import Solver
 from tests.support.doubles.thread_ranks import run_ranks
 from tests.support.small_forecasts import nodes, small
@@ -60,6 +65,24 @@ def test_all_ranks_know_the_same_time_and_the_log_shows_nothing(
     assert one == other > 0
     assert [record.message for record in caplog.records] == ["later lines are shown"]
     assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("error", "is_known"), [(RunError("no memory"), True), (LostRankError("rank 1 is gone"), False)]
+)
+def test_a_plan_that_cannot_run_here_takes_for_ever_but_a_lost_rank_ends_the_job(
+    tmp_path: Path, error: RunError, is_known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> Runtime:
+        raise error
+
+    monkeypatch.setattr(plan_trials, "bind", refuse)
+    plan = small_solver(tmp_path)
+    if is_known:
+        assert time_plan(plan, CPU, SerialCommunicator()) == math.inf
+    else:
+        with pytest.raises(LostRankError):
+            time_plan(plan, CPU, SerialCommunicator())
 
 
 def test_no_search_for_chunks_falls_into_a_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

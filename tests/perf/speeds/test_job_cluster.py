@@ -75,14 +75,17 @@ def test_what_borders_take() -> None:
 
 
 def test_what_waking_takes() -> None:
-    """A sum is as long as on the rank that comes last: 5, 2 and 8 s, of which two steps of a second are latency."""
-    short, ring = [[5.0, 9.0, 8.0], [7.0, 2.0, 30.0]], [[45.0, 50.0, 90.0], [90.0, 45.0, 45.0]]
+    """A sum is as long as on the rank that waits least for others: 7 s, of which a second for each step is latency.
+
+    The median of the shorter one of each sum is 5 s, which no rank needs for half of its sums.
+    """
+    short, ring = [[5.0, 9.0, 8.0], [7.0, 2.0, 30.0]], [[45.0, 50.0, 90.0], [90.0, 47.0, 45.0]]
     ranks = speeds(*(Sums(few, ring=many, nbytes=400) for few, many in zip(short, ring, strict=True)))
     made = cluster_of("aa", ranks, MeasuredLinks((MeasuredLink(0, 1, 1.0, 9.0),), 0.5))
-    assert made.waking == 5.0 - 1.0
+    assert made.waking == 7.0 - 1.0
     assert made.within.bandwidth == pytest.approx(400 / 40.0)  # a ring of two: each sends all of it
     four = cluster_of("abab", ranks * 2, MeasuredLinks((MeasuredLink(0, 1, 1.0, 9.0),), 0.5))
-    assert four.waking == 5.0 - 2.0
+    assert four.waking == 7.0 - 2.0
 
 
 def test_what_waking_takes_while_ranks_compute() -> None:
