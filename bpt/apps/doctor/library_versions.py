@@ -103,7 +103,7 @@ def _torch(ranks: Ranks, everybody: list[tuple[tuple[str, str], ...]]) -> Iterat
         f"not used: torchrun has started {ranks.world.size} ranks, and {dict(everybody[0])['library']} serves them"
     )
     sums = "NCCL sums gradients where each rank has a GPU of its own" if dist.is_nccl_available() else ""
-    yield ok(sums or "gloo sums gradients, since this PyTorch has no NCCL")
+    yield ok(sums or "gloo sums gradients between hosts, since this PyTorch has no NCCL")
     yield note(
         "fault tolerance is off: a rank that dies ends the job",
         "bpt run -- torchrun … starts it again; mpirun --with-ft ulfm … lets the other ranks continue",

@@ -92,6 +92,10 @@ class DynamicLoadBalancer:
         elif self._iterations > 0 and self._iterations % INTERVAL == 0:
             self._agree(iteration)
 
+    def close(self) -> None:
+        """Stop measuring."""
+        self._world.events.remove(self._totals)
+
     def forget(self) -> None:
         """Drop the times seen so far, which do not show how training continues."""
         self._world.events.remove(self._totals)

@@ -41,8 +41,9 @@ from bpt.system.events.bus import EventBus
 from bpt.system.events.flight_recorder import FlightRecorder
 
 _FT = "OMPI_MCA_mpi_ft_enable"  # what mpirun --with-ft sets
-# Bytes of a sum. For a longer one, Open MPI would get new memory from the system, which clears it, each time.
-SUMMED = 2**23
+# Bytes of a sum. For one of 32 MiB or more, Open MPI gets new memory from the system each time, which clears it; and
+# a piece of 8 MiB stays in the cache.
+SUM_PIECE = 2**23
 SECONDS_TO_KNOW = 1.0  # the longest time from the error of a rank's death until the library knows the rank
 
 _hosts: list[str] = []  # the hosts of all ranks, since a lost rank cannot answer
@@ -221,7 +222,7 @@ class MpiCommunicator(MessageCommunicator):
         if self._by_messages(buffer):
             super()._Reduce(buffer, root)
             return
-        for piece in pieces(buffer, SUMMED):
+        for piece in pieces(buffer, SUM_PIECE):
             if self.rank == root:
                 self._do("Reduce", MPI.IN_PLACE, _number_spec(piece), MPI.SUM, root)
             else:
@@ -231,7 +232,7 @@ class MpiCommunicator(MessageCommunicator):
         if self._by_messages(buffer):
             super()._Allreduce(buffer)
             return
-        for piece in pieces(buffer, SUMMED):
+        for piece in pieces(buffer, SUM_PIECE):
             self._do("Allreduce", MPI.IN_PLACE, _number_spec(piece), MPI.SUM)
 
     def _Gatherv(self, send: Buffer, receive: Buffer | None, counts: Counts, root: int) -> None:

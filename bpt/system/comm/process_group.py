@@ -23,6 +23,7 @@ from torch.distributed.distributed_c10d import PrefixStore, ProcessGroup, Proces
 from torch.distributed.rendezvous import rendezvous
 
 from bpt.base.errors import BptError, LostRankError, RunError, first_line_of
+from bpt.system.comm import processes as room
 from bpt.system.comm.base import Buffer, Request
 from bpt.system.comm.connectivity import lost_rank_error, name_of
 from bpt.system.comm.message_collectives import SHORT, MessageCommunicator
@@ -124,15 +125,21 @@ class GlooCommunicator(MessageCommunicator):
             number, path = tempfile.mkstemp(prefix="bpt-window-", dir=place)
             os.truncate(number, nbytes)
         path = self.bcast(path)
-        if self.rank:
-            number = os.open(path, os.O_RDWR)
+        reason, memory = "", None
         try:
-            return mmap.mmap(number, nbytes)
+            number = os.open(path, os.O_RDWR) if self.rank else number
+            memory = mmap.mmap(number, nbytes)
+        except OSError as error:  # hosts of one name, such as containers, may have folders of their own
+            reason = str(error)
         finally:
-            os.close(number)
-            self.Barrier()
+            if number >= 0:
+                os.close(number)
+            reasons = [each for each in self.allgather(reason) if each]
             if self.rank == 0:
                 os.unlink(path)
+        if memory is None or reasons:
+            raise RunError(room.refusal(nbytes, self.host, place, f"cannot be used ({reasons[0]})"))
+        return memory
 
     def _loss_in_window(self, gone: Sequence[int]) -> LostRankError | None:
         return self._loss("wait", gone) if gone else None

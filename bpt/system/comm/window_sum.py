@@ -15,7 +15,7 @@ from bpt.system.comm.pieces import pieces
 from bpt.system.comm.window import LINE
 
 ROOM = 2**21  # bytes of an area; a longer buffer is summed piece by piece
-ALONE = 2**14  # bytes up to which each rank sums all elements, which takes no longer than to wait for the others' sums
+UNDIVIDED = 2**14  # bytes up to which each rank sums all elements: to wait for others' slices would take longer
 _ARRIVED, _SUMMED = range(2)
 
 
@@ -47,9 +47,10 @@ class WindowSum:
 
     def sum(self, buffer: Buffer) -> None:
         """Leave the sum over all ranks in ``buffer``, equal on all to the last bit; a collective call."""
-        for piece in pieces(buffer, self._room):
-            if piece.size:
-                self._sum(piece)
+        with np.errstate(over="ignore", invalid="ignore"):  # gradients may be infinite, as under a loss scale
+            for piece in pieces(buffer, self._room):
+                if piece.size:
+                    self._sum(piece)
 
     def free(self) -> None:
         """Free the window; a collective call."""
@@ -62,7 +63,7 @@ class WindowSum:
         areas = [area[: piece.nbytes].view(piece.dtype) for area in self._areas[self._number % 2]]
         areas[self._rank][...] = piece
         self._meet(_ARRIVED)
-        if piece.nbytes <= ALONE:
+        if piece.nbytes <= UNDIVIDED:
             _add(areas, piece)
             return
         step = LINE // piece.itemsize  # nobody writes to a line that another rank reads

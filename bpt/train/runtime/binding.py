@@ -258,6 +258,7 @@ def _made_tuner(
         segments = (lambda: len(operators[0].segments)) if is_by_iteration(plan) else None
         passes = max(plan.optim.iter_size, 1)
         balancer = DynamicLoadBalancer(parallel.batches, nets.by_name, division, device, segments, passes)
+        cleanup.add_own(balancer.close)
     return Autotuner(engines, chunks, device, balancer, algorithms)
 
 

@@ -29,6 +29,7 @@ from tests.support.spread_runs import Saved, read_state, set_up
 
 AUTO = "parallel_param { auto: true }"
 UNLIKE = nodes(3, 1, latency=1e-4, bandwidth=BYTES * 100)
+FAST = nodes(30, 10, latency=1e-4, bandwidth=BYTES * 100)  # trials take less than two minutes
 
 
 @pytest.fixture(autouse=True)
@@ -60,25 +61,28 @@ def test_a_plan_is_chosen_that_a_trial_shows_to_be_clearly_faster_than_the_one_w
     tmp_path: Path,
     seconds: float,
     ring_is_chosen: bool,
+    measured: list[Cluster],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def time_plan(plan: RunPlan, *_: object) -> float:
         return seconds if "RING" in text_of(plan) else 1.0
 
+    measured.append(FAST)
     monkeypatch.setattr(choosing, "time_plan", time_plan)
     with caplog.at_level(logging.INFO, "bpt"):
         assert ("RING" in chosen(small_solver(tmp_path, AUTO))) == ring_is_chosen
-    assert f"Auto: {seconds * 1e3:.0f} ms an iteration, 2,010 expected: parallel_param {{ exchange: RING" in caplog.text
+    assert f"Auto: {seconds * 1e3:.0f} ms an iteration, 210.4 expected: parallel_param {{ exchange: RING" in caplog.text
 
 
 def test_a_plan_that_cannot_run_is_not_chosen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, measured: list[Cluster], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    measured.append(FAST)
     monkeypatch.setattr(choosing, "time_plan", lambda plan, *_: math.inf if "CGDP" in text_of(plan) else 1.0)
     with caplog.at_level(logging.INFO, "bpt"):
         assert chosen(small_solver(tmp_path, AUTO)) == "parallel_param { balance: DYNAMIC }"
-    assert "Auto: cannot run here, 2,004 expected: parallel_param { exchange: CGDP balance: DYNAMIC }" in caplog.text
+    assert "Auto: cannot run here, 203.8 expected: parallel_param { exchange: CGDP balance: DYNAMIC }" in caplog.text
     monkeypatch.setattr(choosing, "time_plan", lambda *_: math.inf)
     assert "CGDP" in chosen(small_solver(tmp_path, AUTO))  # the run itself says why it cannot
 

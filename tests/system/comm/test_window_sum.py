@@ -10,11 +10,11 @@ import pytest
 
 from bpt.system.comm import window_sum
 from bpt.system.comm.base import Buffer, Communicator
-from bpt.system.comm.window_sum import ALONE, WindowSum
+from bpt.system.comm.window_sum import UNDIVIDED, WindowSum
 from tests.support.doubles.seen import Seen
 from tests.support.doubles.thread_ranks import run_ranks
 
-ROOM = 4 * ALONE
+ROOM = 4 * UNDIVIDED
 
 
 def numbers(rank: int, size: int, dtype: str) -> Buffer:
@@ -27,7 +27,7 @@ def numbers(rank: int, size: int, dtype: str) -> Buffer:
 def test_all_ranks_get_the_sum_in_order_of_rank(ranks: int, dtype: str) -> None:
     item = np.dtype(dtype).itemsize
     # One element, what each rank sums alone, one element more, uneven slices, and several pieces.
-    sizes = [1, ALONE // item, ALONE // item + 1, 3 * ALONE // item + 7, 2 * ROOM // item + 1]
+    sizes = [1, UNDIVIDED // item, UNDIVIDED // item + 1, 3 * UNDIVIDED // item + 7, 2 * ROOM // item + 1]
 
     def run(comm: Communicator) -> None:
         summed = WindowSum(comm, ROOM)
@@ -53,6 +53,17 @@ def test_a_buffer_keeps_its_shape_and_an_empty_one_is_no_sum() -> None:
         summed.free()
 
     run_ranks(2, run)
+
+
+def test_infinite_gradients_are_summed_without_a_warning() -> None:
+    def run(comm: Communicator) -> None:
+        summed = WindowSum(comm, ROOM)
+        buffer = np.array([np.inf * (-1) ** comm.rank, 3e38], np.float32)
+        summed.sum(buffer)
+        assert np.isnan(buffer[0]) and np.isinf(buffer[1])
+        summed.free()
+
+    run_ranks(2, run)  # a warning is an error in tests
 
 
 def test_a_fast_rank_does_not_overwrite_what_a_slow_one_still_reads(monkeypatch: pytest.MonkeyPatch) -> None:

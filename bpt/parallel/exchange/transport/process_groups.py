@@ -1,7 +1,7 @@
 """ProcessGroups: sums of gradients by torch.distributed, on the device that has them.
 
 NCCL sums between GPUs, from and to their memory, where each rank has a GPU of its own. Otherwise gloo sums in the
-memory of the hosts. Ranks of one host sum in memory that they share, as NCCL's do: gloo would send their numbers
+memory of the hosts. If all ranks are on one host, they sum in memory that they share: gloo would send their numbers
 through the operating system's network. The launcher does not matter: the ranks find each other through their
 communicator.
 """
@@ -19,7 +19,7 @@ from torch import distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # its stubs forget to export it
 from torch.distributed.distributed_c10d import PrefixStore, ProcessGroup, Store
 
-from bpt.base.errors import BptError, RunError
+from bpt.base.errors import BptError, LostRankError, RunError
 from bpt.parallel.exchange.buckets import Bucket
 from bpt.system.comm.base import Communicator
 from bpt.system.comm.process_group import FOREVER, explained, make_gloo_group
@@ -58,6 +58,8 @@ class ProcessGroups:
         with comm.summing(message.nbytes, dtype):
             try:
                 self._sums[comm].sum(message)
+            except BptError:
+                raise
             except RuntimeError as error:
                 raise explained("Allreduce", comm.size, error) from error
 
@@ -137,6 +139,8 @@ def _make_sum(comm: Communicator, device: torch.device) -> Sum:
     if not comm.spans_hosts:
         try:
             return _HostSum(comm)
+        except LostRankError:
+            raise
         except RunError as error:  # a container may have little memory that ranks can share
             LOG.warning("gloo sums gradients, which is slower: %s", error)
     return _GlooSum(comm)
