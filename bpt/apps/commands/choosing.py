@@ -27,7 +27,7 @@ from bpt.perf.forecast.drift import PlanAssumptions
 from bpt.perf.forecast.forecast import Forecast
 from bpt.perf.forecast.net_costs import costs_for
 from bpt.perf.forecast.search import SearchResult, search
-from bpt.perf.planner.auto import reasons
+from bpt.perf.planner.auto import expectation, reasons
 from bpt.perf.planner.plan_report import milliseconds
 from bpt.perf.planner.plan_trials import contenders, time_plan
 from bpt.perf.speeds.job_cluster import measured_cluster
@@ -99,22 +99,29 @@ def choose(plan: RunPlan, world: Communicator, device: torch.device, resume: str
     LOG.info("Auto: measured %s", _speeds_line(cluster))
     plans = [with_chosen(plan, pb.ParallelParameter.FromString(each.chosen)) for each in candidates]
     number = _fastest(plans, candidates, device, world)
-    for line in (text_of(plans[number]), *candidates[number].reasons):
+    reasons_given = candidates[number].reasons if len(plans) == 1 else candidates[number].expectation
+    for line in (text_of(plans[number]), *reasons_given):
         LOG.info("Auto: %s", line)
     return Choice(plans[number], replace(basis[0], plan=plans[number]) if basis else None)
 
 
 class _Candidate(NamedTuple):
-    """A plan to choose from: its chosen fields, serialized, and the seconds and the reasons of its forecast."""
+    """A plan to choose from: its chosen fields, serialized, and its forecast.
+
+    Attributes:
+        expectation: what the forecast says of the plan alone.
+        reasons: the same, and comparisons with the forecasts of other plans, of which trials know better.
+    """
 
     chosen: bytes
     seconds: float
+    expectation: list[str]
     reasons: list[str]
 
     @classmethod
     def of(cls, made: Forecast, found: SearchResult) -> _Candidate:
         chosen = chosen_of(made.plan.parallel_param).SerializeToString()
-        return cls(chosen, made.seconds, list(reasons(made, found)))
+        return cls(chosen, made.seconds, list(expectation(made)), list(reasons(made, found)))
 
 
 def _fastest(
@@ -153,7 +160,8 @@ def _snapshot_choice(plan: RunPlan, graphs: Sequence[LayerGraph], resume: str, r
         return None
     chosen, (graph, *tests) = with_chosen(plan, state.chosen), graphs
     wrong = [*violations_in_step(chosen), *violations_of_ranks(chosen, ranks)]
-    if wrong or violations_of_net(chosen, graph, tests, ranks):
+    is_other = chosen_of(chosen.parallel_param) != state.chosen  # the text sets other values
+    if is_other or wrong or violations_of_net(chosen, graph, tests, ranks):
         LOG.info("Auto: the snapshot's plan contradicts the solver's present text")
         return None
     return state.chosen.SerializeToString()

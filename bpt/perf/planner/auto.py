@@ -12,6 +12,7 @@ from bpt.base.log import columns
 from bpt.base.violation import refuse
 from bpt.config.plan.chosen import text_of
 from bpt.config.plan.run_plan import RunPlan
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.layer_spec import Shape
 from bpt.nn.net_graph import build_graph_of
@@ -126,6 +127,12 @@ def _title(what: PlanningTask) -> Iterator[str]:
 
 def reasons(best: Forecast, found: SearchResult) -> Iterator[str]:
     """Yield the parts of an iteration's time, its messages and memory, and comparisons with simpler plans."""
+    yield from expectation(best)
+    yield from _comparisons(best, found)
+
+
+def expectation(best: Forecast) -> Iterator[str]:
+    """Yield the parts of an iteration's time, and its messages and memory."""
     least, most = best.computing.min(), best.computing.max()
     yield (
         f"An iteration is expected to take {milliseconds(best.seconds)} ms: ranks compute {milliseconds(least)} to "
@@ -137,9 +144,13 @@ def reasons(best: Forecast, found: SearchResult) -> Iterator[str]:
         f"holds {best.peak_memory.max() / _MIB:,.4g} MiB at most"
         + (f" of {best.memory_limits.min() / _MIB:,.4g}" if np.isfinite(best.memory_limits.min()) else "")
     )
+
+
+def _comparisons(best: Forecast, found: SearchResult) -> Iterator[str]:
     if found.plain is not None and found.plain is not best:
         yield f"Plain data parallelism: {milliseconds(found.plain.seconds)} ms, {_times_as_long(found.plain, best)}"
-    if found.alone < best.seconds:
+    # With batches of replicas, one process would train fewer samples.
+    if found.alone < best.seconds and best.plan.parallel_param.batch_scope != pb.ParallelParameter.REPLICA:
         yield f"The fastest rank alone would take {milliseconds(found.alone)} ms: start one process"
 
 

@@ -137,6 +137,10 @@ def test_a_run_that_goes_on_keeps_its_plan_and_its_curve(
         with pytest.raises(UserError, match="allow no plan on 2 ranks"):
             chosen(plan, resume=state)
         assert "the snapshot's plan contradicts the solver's present text" in caplog.text
+        caplog.clear()
+        other = read_plan("solver.prototxt", ["parallel_param { auto: true exchange: TREE }"])
+        assert "TREE" in chosen(other, resume=state)  # a plan of its own, and not the snapshot's with another exchange
+        assert "the snapshot's plan contradicts the solver's present text" in caplog.text
         measured.append(nodes(1, 1, 1))
         assert chosen(read_plan("solver.prototxt", [auto]), 3, "auto") == "parallel_param { exchange: RING }"
         assert "the snapshot's plan is for 2 ranks, but the job has 3" in caplog.text
