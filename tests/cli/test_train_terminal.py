@@ -113,8 +113,8 @@ def test_ctrl_c_leaves_a_clean_screen_and_the_way_to_continue(folder: Path) -> N
     assert run.end() == 0
     shown = without_warnings(run.text)
     assert shown[0] == HEAD
-    summary = next(line for line in shown[1:] if line)  # a slow machine may leave an empty line of the block above
-    assert " of 100000000, in 0:" in summary
+    (place,) = [number for number, line in enumerate(shown) if " of 100000000, in 0:" in line]
+    assert place <= 3  # a slow machine may leave a line or two of the block above, which the typed key has moved
     assert shown[-2].split()[:6] == ["next", "bpt", "train", "--solver", "solver.prototxt", "--snapshot"]
     assert shown[-1] == ""
     assert "Optimization stopped early." in (folder / "train.log").read_text()
