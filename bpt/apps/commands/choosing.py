@@ -27,7 +27,7 @@ from bpt.perf.forecast.drift import PlanAssumptions
 from bpt.perf.forecast.forecast import Forecast
 from bpt.perf.forecast.net_costs import costs_for
 from bpt.perf.forecast.search import SearchResult, search
-from bpt.perf.planner.auto import expectation, reasons
+from bpt.perf.planner.auto import comparisons, expectation
 from bpt.perf.planner.plan_report import milliseconds
 from bpt.perf.planner.plan_trials import contenders, time_plan
 from bpt.perf.speeds.job_cluster import measured_cluster
@@ -99,8 +99,9 @@ def choose(plan: RunPlan, world: Communicator, device: torch.device, resume: str
     LOG.info("Auto: measured %s", _speeds_line(cluster))
     plans = [with_chosen(plan, pb.ParallelParameter.FromString(each.chosen)) for each in candidates]
     number = _fastest(plans, candidates, device, world)
-    reasons_given = candidates[number].reasons if len(plans) == 1 else candidates[number].expectation
-    for line in (text_of(plans[number]), *reasons_given):
+    # Trials have compared plans better than forecasts do.
+    compared = candidates[number].comparisons if len(plans) == 1 else []
+    for line in (text_of(plans[number]), *candidates[number].expectation, *compared):
         LOG.info("Auto: %s", line)
     return Choice(plans[number], replace(basis[0], plan=plans[number]) if basis else None)
 
@@ -110,18 +111,18 @@ class _Candidate(NamedTuple):
 
     Attributes:
         expectation: what the forecast says of the plan alone.
-        reasons: the same, and comparisons with the forecasts of other plans, of which trials know better.
+        comparisons: its comparisons with the forecasts of simpler plans.
     """
 
     chosen: bytes
     seconds: float
     expectation: list[str]
-    reasons: list[str]
+    comparisons: list[str]
 
     @classmethod
     def of(cls, made: Forecast, found: SearchResult) -> _Candidate:
         chosen = chosen_of(made.plan.parallel_param).SerializeToString()
-        return cls(chosen, made.seconds, list(expectation(made)), list(reasons(made, found)))
+        return cls(chosen, made.seconds, list(expectation(made)), list(comparisons(made, found)))
 
 
 def _fastest(

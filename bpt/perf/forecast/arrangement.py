@@ -218,9 +218,8 @@ class Arrangement:
         param = self.plan.parallel_param
         lengths: tuple[int, ...] = ()
         if param.exchange == _CGDP and self.size > 1:
-            layers = len(trained_layers(self.graph))
-            size = param.cgdp_param.chunk_size or -(-layers // CHUNKS)
-            lengths = chunks(layers, size)
+            size = param.cgdp_param.chunk_size or usual_chunk_size(self.graph)
+            lengths = chunks(len(trained_layers(self.graph)), size)
         return segments_of(self.graph, param, self.staging, self.size > 1, lengths)
 
     @cached_property
@@ -283,6 +282,11 @@ class Arrangement:
             cut = self.slices if index in self.split and self.is_peer else 1
             found[self.stage_of_layer[index]] += cost.parameters / cut
         return tuple(found)
+
+
+def usual_chunk_size(graph: LayerGraph) -> int:
+    """Return the trained layers of each of CGDP's chunks in forecasts, if the run will find them by a search."""
+    return -(-len(trained_layers(graph)) // CHUNKS)
 
 
 def _divide_by_speed(per_sample: Floats, total: int) -> Ints:

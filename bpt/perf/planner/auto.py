@@ -104,7 +104,8 @@ def _auto_lines(what: PlanningTask, search: PlanSearch, found: SearchResult) -> 
     yield ""
     yield text_of(best.plan)
     yield ""
-    yield from reasons(best, found)
+    yield from expectation(best)
+    yield from comparisons(best, found)
     yield ""
     yield from columns(list(_table(found)), left=2)
     yield ""
@@ -125,12 +126,6 @@ def _title(what: PlanningTask) -> Iterator[str]:
     yield f"costs: {f'measured on {what.costs.measured}' if what.costs.measured else 'floating-point operations'}"
 
 
-def reasons(best: Forecast, found: SearchResult) -> Iterator[str]:
-    """Yield the parts of an iteration's time, its messages and memory, and comparisons with simpler plans."""
-    yield from expectation(best)
-    yield from _comparisons(best, found)
-
-
 def expectation(best: Forecast) -> Iterator[str]:
     """Yield the parts of an iteration's time, and its messages and memory."""
     least, most = best.computing.min(), best.computing.max()
@@ -146,7 +141,8 @@ def expectation(best: Forecast) -> Iterator[str]:
     )
 
 
-def _comparisons(best: Forecast, found: SearchResult) -> Iterator[str]:
+def comparisons(best: Forecast, found: SearchResult) -> Iterator[str]:
+    """Yield comparisons with the forecasts of simpler plans."""
     if found.plain is not None and found.plain is not best:
         yield f"Plain data parallelism: {milliseconds(found.plain.seconds)} ms, {_times_as_long(found.plain, best)}"
     # With batches of replicas, one process would train fewer samples.

@@ -23,9 +23,8 @@ from bpt.base.malloc_settings import release_free_memory
 from bpt.config.optim_spec import OptimSpec
 from bpt.config.plan.run_plan import ParallelSpec, RunPlan
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.graph.segments import trained_layers
 from bpt.nn.net_graph import build_graph_of
-from bpt.perf.forecast.arrangement import CHUNKS
+from bpt.perf.forecast.arrangement import usual_chunk_size
 from bpt.perf.forecast.forecast import Forecast
 from bpt.perf.speeds.step_benchmark import RATE
 from bpt.system.comm.base import Communicator
@@ -123,7 +122,7 @@ def _without_effects(plan: RunPlan) -> RunPlan:
     plan, parallel = replace(plan, optim=optim, on_nan=pb.SolverParameter.GO_ON), plan.parallel_param
     if parallel.exchange != pb.ParallelParameter.CGDP or parallel.cgdp_param.chunk_size:
         return plan
-    size = -(-len(trained_layers(build_graph_of(plan.train))) // CHUNKS)
+    size = usual_chunk_size(build_graph_of(plan.train))
     return plan.with_parallel(cgdp_param=replace(ParallelSpec().cgdp_param, chunk_size=size))
 
 

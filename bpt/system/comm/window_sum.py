@@ -82,7 +82,6 @@ class WindowSum:
         number, marks = self._number, self._marks
         self._window.Sync()  # what the mark tells of comes before the mark
         marks[self._rank][mark] = number
-        self._window.Sync()
         self._window.wait(lambda: all(of_rank[mark] >= number for of_rank in marks), recorded=False)
 
 

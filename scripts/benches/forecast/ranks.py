@@ -17,12 +17,10 @@ from bpt.config.plan.chosen import text_of
 from bpt.config.plan.resolve import read_plan
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.graph.layer_graph import LayerGraph
-from bpt.graph.segments import trained_layers
 from bpt.nn.layers.base import batch_of
 from bpt.nn.net_graph import build_graph_of
 from bpt.parallel.cluster.cluster import Cluster
-from bpt.perf.forecast.arrangement import CHUNKS
+from bpt.perf.forecast.arrangement import usual_chunk_size
 from bpt.perf.forecast.forecast import forecast
 from bpt.perf.forecast.net_costs import NetCosts, costs_for
 from bpt.perf.planner.measure import measure
@@ -120,14 +118,9 @@ def chosen(solver: str, world: Communicator) -> Grounds:
     found, basis = choice.plan, choice.basis
     fields = [text_of(found)]
     if found.parallel_param.exchange == pb.ParallelParameter.CGDP:  # so that no search falls into the measurement
-        size = chunk_size(build_graph_of(plan.train))
+        size = usual_chunk_size(build_graph_of(plan.train))
         fields.append(f"parallel_param {{ cgdp_param {{ chunk_size: {size} }} }}")
     return Grounds(basis.costs, basis.cluster, (), fields) if basis else Grounds(None, None, (), fields)
-
-
-def chunk_size(graph: LayerGraph) -> int:
-    """That forecasts take where a search is to find it."""
-    return -(-len(trained_layers(graph)) // CHUNKS)
 
 
 def expected(plan: RunPlan, grounds: Grounds) -> tuple[float, str]:
